@@ -44,8 +44,9 @@ enum Task {
     Deny,
     /// Build the XDP program and compare it with the object in the repository
     Bpf(bpf::Bpf),
-    /// Run micro-benchmarks
-    #[command(subcommand)]
+    /// Run a micro-benchmark
+    ///
+    /// Exit code 1 if a figure misses its bar.
     Bench(bench::Bench),
     /// Fuzz the parsers with cargo-fuzz on a nightly toolchain
     Fuzz(fuzz::Fuzz),

@@ -1,13 +1,12 @@
 //! The memory that lists may take.
 //!
-//! Whatever holds entries of a list, or reads some, has a [`Share`] of one [`Budget`] and names what it takes before it
-//! takes it. A share that does not fit takes nothing from then on. It goes on to count, so that the operator learns how much
-//! memory the list would need.
+//! Each holder of list entries has a [`Share`] of one [`Budget`], and names the memory before it takes it. A share that
+//! does not fit takes nothing from then on, but continues to count, so that the operator learns how much memory the
+//! list would need.
 //!
-//! A table names its memory at the peak of its construction, and holds its share until it is dropped. An old table that
-//! a worker or the log still uses is therefore counted. A list that does not fit is read to its end without being
-//! stored. The table of networks is built anew from all lists whenever one of them changes, so it is charged apart from
-//! its lists.
+//! A table names the peak memory of its construction, and holds its share until it is dropped. So an old table counts
+//! while a worker or the log uses it. A list that does not fit is read to its end without being stored. The table of
+//! networks is rebuilt from all lists whenever one of them changes, so its memory is charged apart from its lists.
 
 use core::fmt;
 use std::sync::Arc;
@@ -53,25 +52,25 @@ impl Budget {
 }
 
 impl Default for Budget {
-    /// A budget without an end, for commands and for tables that are bounded otherwise.
+    /// A budget without a limit, for commands and for tables that are bounded otherwise.
     fn default() -> Self {
         Self::new(u64::MAX)
     }
 }
 
-/// The part of a [`Budget`] that one holder takes, which returns when the holder is dropped.
+/// One holder's part of a [`Budget`], which returns when the holder is dropped.
 #[derive(Debug)]
 pub struct Share {
     budget: Budget,
-    /// The bytes that are taken from the budget.
+    /// The bytes taken from the budget.
     taken: u64,
     /// The bytes that the holder needs.
     needed: u64,
-    /// The bytes that others had when these did not fit.
+    /// The bytes of other holders when this one's did not fit.
     others: Option<u64>,
 }
 
-/// A list does not fit in the memory of lists.
+/// The error that a list does not fit in the memory of lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory {
     /// The bytes that it would need.
@@ -104,8 +103,8 @@ impl Share {
         Self { budget: budget.clone(), taken: 0, needed: 0, others: None }
     }
 
-    /// Needs more bytes. Returns whether the holder may take them: once some did not fit, it may take no more, and has to
-    /// free what it took.
+    /// Asks for more bytes. Returns whether the holder may take them. Once a request did not fit, the holder may take
+    /// no more, and has to free its memory.
     pub fn need(&mut self, bytes: u64) -> bool {
         self.needed = self.needed.saturating_add(bytes);
         if self.others.is_some() {
@@ -125,16 +124,13 @@ impl Share {
         false
     }
 
-    /// Returns whether everything that was needed has fit.
-    ///
-    /// # Errors
-    /// Returns what was needed if not.
+    /// Fails with the needed memory unless everything fit.
     pub fn check(&self) -> Result<(), NoMemory> {
         let bytes_max = self.budget.bytes_max();
         self.others.map_or(Ok(()), |others| Err(NoMemory { needed: self.needed, bytes_max, others }))
     }
 
-    /// Needs only this many bytes from now on, if that is fewer than before.
+    /// Reduces the need to this many bytes, if it was more.
     pub fn shrink_to(&mut self, bytes: u64) {
         self.needed = self.needed.min(bytes);
         self.give_back(self.taken.saturating_sub(self.needed));

@@ -1,11 +1,10 @@
 //! Clients that an operator serves or refuses, by their peer ids.
-//!
-//! A [`ClientRule`] is a prefix of peer ids, or a client code with a range of versions. The rule for a peer id is found
-//! by two binary searches, however many rules there are. Peer ids are what clients claim: such rules keep out
-//! broken or unwelcome software, not an attacker.
+//! A [`ClientRule`] is a prefix of peer ids, or a client code with a range of versions. Two binary searches find the
+//! rule for a peer id among any number of rules. Clients choose their peer ids: such rules keep out broken or unwelcome
+//! software, not an attacker.
 //!
 //! Versions are read from the three styles in use: `-qB4650-` (Azureus: four digits of base 62), `M7-10-5--` (Mainline:
-//! decimal numbers) and `T03I-----` (Shadow: up to five digits of base 62, of which the first four count).
+//! decimal numbers) and `T03I-----` (Shadow: up to five digits of base 62, the first four of which count).
 
 use core::fmt;
 use core::ops::RangeInclusive;
@@ -15,10 +14,8 @@ use shoal_base::PeerId;
 
 use crate::{Reason, ReasonPlace};
 
-/// The number of bytes of a peer id.
 const ID_BYTES: usize = size_of::<PeerId>();
 
-/// The number of parts of a version.
 const PARTS: usize = 4;
 
 /// Maximum number of bytes of a reason.
@@ -37,9 +34,9 @@ pub struct ClientRule {
 /// The peer ids that a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
-    /// All that begin with these bytes.
+    /// All peer ids that begin with these bytes.
     Prefix(Vec<u8>),
-    /// All of a client whose versions are in the range.
+    /// All peer ids of a client with versions in the range.
     Versions(Code, RangeInclusive<Version>),
 }
 
@@ -114,8 +111,8 @@ fn prefix(text: &str) -> Option<Pattern> {
     (1..=ID_BYTES).contains(&bytes.len()).then_some(Pattern::Prefix(bytes))
 }
 
-/// Parses a code of one or two letters or digits and the comparisons that follow, as in `qB>=4.0&<4.6`. Returns `None`
-/// if no comparison follows a code.
+/// Parses a code of one or two letters or digits and its comparisons, as in `qB>=4.0&<4.6`. Returns `None` if no
+/// comparison follows a code.
 fn versions(text: &str) -> Option<Result<Pattern, InvalidRule>> {
     let operator = text.find(['<', '>', '='])?;
     let (code, comparisons) = text.split_at(operator);
@@ -134,8 +131,7 @@ fn versions(text: &str) -> Option<Result<Pattern, InvalidRule>> {
     Some(if range.is_empty() { Err(InvalidRule) } else { Ok(Pattern::Versions(code, range)) })
 }
 
-/// Returns the versions that satisfy a comparison. They are compared by as many parts as it names, so that 4.6.5 is a
-/// version 4.6.
+/// Returns the versions that satisfy a comparison. Only the named parts are compared, so 4.6.5 is a version 4.6.
 fn comparison_range(text: &str) -> Option<RangeInclusive<Version>> {
     let end = text.find(|c: char| !"<>=".contains(c))?;
     let (operator, version) = text.split_at(end);
@@ -204,7 +200,7 @@ const fn base_62(byte: u8) -> Option<u8> {
     }
 }
 
-/// The index that no rule has.
+/// An index that no rule has.
 const NONE: usize = usize::MAX;
 
 /// The clients that are served. The default serves all.
@@ -216,7 +212,7 @@ pub struct ClientLists {
 }
 
 impl ClientLists {
-    /// Creates the lists. No rules in `allow` serve all clients that are not denied.
+    /// Creates the lists. Without rules in `allow`, all clients are served that are not denied.
     #[must_use]
     pub fn new(allow: &[ClientRule], deny: &[ClientRule]) -> Self {
         let allow = (!allow.is_empty()).then(|| ClientSet::new(allow.to_vec()));
@@ -229,10 +225,8 @@ impl ClientLists {
         self.allow.is_none() && self.deny.rules.is_empty()
     }
 
-    /// Checks whether a client with this peer id is served. A client without one is not on any list.
-    ///
-    /// # Errors
-    /// Returns the reason that the client may be told, if the operator gives one.
+    /// Checks whether a client with this peer id is served. A client without a peer id is on no list. The error is the
+    /// operator's reason for the client, if any.
     pub fn check(&self, peer_id: Option<&PeerId>) -> Result<(), Option<Reason>> {
         if let Some(rule) = peer_id.and_then(|peer_id| self.deny.find(peer_id)) {
             let reason = self.deny.rules[rule].reason.is_some();
@@ -242,7 +236,6 @@ impl ClientLists {
         if self.allow.as_ref().is_none_or(is_allowed) { Ok(()) } else { Err(None) }
     }
 
-    /// Returns the words of a rule.
     pub(crate) fn reason(&self, rule: usize) -> Option<&str> {
         self.deny.rules.get(rule)?.reason.as_deref()
     }
@@ -262,25 +255,25 @@ struct ClientSet {
 struct Prefix {
     bytes: Vec<u8>,
     rule: usize,
-    /// The index of the longest other prefix with which this one begins.
+    /// The index of the longest other prefix of this one.
     outer: usize,
 }
 
 impl ClientSet {
     /// Creates the set of some rules. Of several rules for the same peer ids, the longest prefix applies, or else the
-    /// first.
+    /// first rule.
     fn new(rules: Vec<ClientRule>) -> Self {
         Self { prefixes: prefixes(&rules), versions: version_steps(&rules), rules }
     }
 
-    /// Returns the number of the rule that a peer id falls under.
+    /// Returns the number of the rule for a peer id.
     fn find(&self, peer_id: &PeerId) -> Option<usize> {
         let rule = self.find_prefix(peer_id).or_else(|| self.find_version(peer_id))?;
         (rule != NONE).then_some(rule)
     }
 
     fn find_prefix(&self, PeerId(id): &PeerId) -> Option<usize> {
-        // The longest prefix of the id is the last prefix that is not greater, or one with which that begins.
+        // The longest prefix of the id is the last prefix that is not greater, or one of that prefix's own prefixes.
         let mut index = self.prefixes.partition_point(|prefix| *prefix.bytes <= id[..]).wrapping_sub(1);
         while let Some(prefix) = self.prefixes.get(index) {
             if id.starts_with(&prefix.bytes) {
@@ -302,7 +295,6 @@ impl ClientSet {
     }
 }
 
-/// Returns the prefixes of the rules, sorted and with their nesting.
 fn prefixes(rules: &[ClientRule]) -> Vec<Prefix> {
     let mut prefixes: Vec<Prefix> = Vec::new();
     for (rule, ClientRule { pattern, .. }) in rules.iter().enumerate() {

@@ -1,17 +1,17 @@
 //! The faulty lines of a list.
 //!
-//! A faulty line does no harm to the others: they count. A list of which many lines are faulty is another kind of text, or was
-//! damaged, so a new version of a list may have few only ([`Faults::refusal`]).
+//! Correct lines count despite faulty ones beside them. A list with many faulty lines is another kind of text, or
+//! damaged, so a new version of a list may only have a few ([`Faults::refusal`]).
 
 use core::fmt;
 
 /// Maximum number of faulty lines that are named.
 pub const NAMED_MAX: usize = 5;
 
-/// A new version of a list is refused if more than one line in this number is faulty.
+/// A new version of a list is refused if more than one in this number of lines is faulty.
 const LINES_PER_FAULT_MIN: u64 = 100;
 
-/// A new version of a list with faulty lines is refused if it has less than one entry in this number of those before.
+/// A new version of a list with faulty lines is refused if it has less than this fraction of the previous entries.
 const SHRINKAGE_MAX: u64 = 10;
 
 /// The lines of a list, or the items of a document, that have content, and the faulty ones among them.
@@ -55,8 +55,8 @@ impl Faults {
         }
     }
 
-    /// Returns why a new version of a list is refused as a whole, if it is. It has `entries` entries, and the version before
-    /// had `before`.
+    /// Returns why a new version of a list is refused as a whole, if it is. It has `entries` entries, and the previous
+    /// version had `before`.
     #[must_use]
     pub fn refusal(&self, entries: u64, before: u64) -> Option<String> {
         let Self { lines, faulty, .. } = self;

@@ -1,9 +1,9 @@
-//! Fetches what an operator's URLs name, and keeps the last good copy on disk.
+//! Fetches the contents of an operator's URLs, and keeps the last good copy on disk.
 //!
 //! This module owns the requests over HTTP and HTTPS, their bounds, and the copies. It knows no format: the caller of
-//! [`Remote::fetch`] reads the content, and only content that the caller accepts replaces the last good copy, at once
-//! and as a whole. It must not keep time or start threads: the caller decides when to fetch, and does so on a thread
-//! that may wait, never on a worker.
+//! [`Remote::fetch`] reads the content, and only accepted content replaces the last good copy, at once and as a whole.
+//! It must not keep time or start threads: the caller decides when to fetch, and does so on a thread that may wait,
+//! never on a worker.
 //!
 //! | Bound | How it holds |
 //! |---|---|
@@ -36,7 +36,7 @@ pub const REDIRECTS_MAX: u32 = 5;
 pub struct Limits {
     /// Maximum size of the content, compressed as well as decompressed.
     pub bytes_max: u64,
-    /// Maximum time until the content has arrived as a whole, from the look-up of the name on.
+    /// Maximum time from the look-up of the name until the whole content has arrived.
     pub time_max: Duration,
 }
 
@@ -77,17 +77,17 @@ pub enum FetchError {
     Refused(String),
 }
 
-/// Content that the caller is to accept or to refuse.
+/// Content that the caller accepts or refuses.
 #[derive(Debug)]
 pub struct Content<'c> {
     /// The media type that the server declared, in lower case and without parameters, such as `application/json`.
     pub media_type: Option<String>,
-    /// The content, decompressed if its transfer was compressed. It is a file that has arrived as a whole.
+    /// The content, decompressed if its transfer was compressed, in a completely received file.
     pub body: BufReader<Take<File>>,
     links: Links<'c>,
 }
 
-/// Where the links of a content lead.
+/// The permitted targets of a content's links.
 #[derive(Debug)]
 struct Links<'c> {
     base: &'c Uri,
@@ -97,11 +97,9 @@ struct Links<'c> {
 }
 
 impl Content<'_> {
-    /// Fetches what a link in the content names, which may be relative, and returns what `read` makes of it as it arrives. Its
-    /// bounds apply to this fetch alone. There is no copy of it.
-    ///
-    /// # Errors
-    /// Returns why it could not be fetched as a whole.
+    /// Fetches a link of the content, which may be relative, and returns the result of `read` on the arriving body. The
+    /// bounds apply to this fetch alone. No copy is written. The error says why the link could not be fetched
+    /// completely.
     pub fn fetch_link<T>(
         &self,
         link: &str,
@@ -118,16 +116,16 @@ impl Content<'_> {
 pub struct Remote {
     uri: Uri,
     copy: PathBuf,
-    /// Whether the caller has accepted the copy, so that the server needs to send a different content only.
+    /// Whether the caller has accepted the copy, so that the server only needs to send different content.
     is_accepted: bool,
-    /// Whether the server that replied last has an address that is not public.
+    /// Whether the last server to reply has an address that is not public.
     is_private: bool,
 }
 
 impl Remote {
-    /// Creates the source. Its copy lies in `folder`, which the first fetch creates. Its name begins with `purpose`, so
-    /// that two sources with the same URL do not share a copy: a folder, a purpose and a URL belong to one `Remote` at a
-    /// time.
+    /// Creates the source. The first fetch creates `folder`, where its copy lies. The name of the copy begins with
+    /// `purpose`, so that two sources with the same URL do not share a copy: a folder, a purpose and a URL belong to
+    /// one `Remote` at a time.
     #[must_use]
     pub fn new(uri: Uri, folder: &Path, purpose: &str) -> Self {
         let copy = folder.join(copy::name(&uri, purpose));
@@ -140,10 +138,8 @@ impl Remote {
         &self.copy
     }
 
-    /// Reads the last good copy, if there is one, for example after a restart.
-    ///
-    /// # Errors
-    /// Returns why there is a copy that cannot be read, or why `accept` refused it.
+    /// Reads the last good copy, if it exists, for example after a restart. Fails if the copy cannot be read, or if
+    /// `accept` refuses it.
     pub fn read_copy<T, E: ToString>(
         &mut self,
         accept: impl FnOnce(&mut Content) -> Result<T, E>,
@@ -156,11 +152,9 @@ impl Remote {
         Ok(Some(accepted))
     }
 
-    /// Asks the server for its content. Returns what `accept` makes of it, or `None` if it is still that of the copy that
-    /// was accepted last. `accept` runs before the copy is replaced, and not at all if the content has not changed.
-    ///
-    /// # Errors
-    /// Returns why there is nothing new; then the last good copy stays.
+    /// Asks the server for its content. Returns the result of `accept`, or `None` if the content equals the last
+    /// accepted copy. `accept` runs before the copy is replaced, and not at all for unchanged content. After an error,
+    /// the last good copy stays.
     pub fn fetch<T, E: ToString>(
         &mut self,
         limits: Limits,

@@ -1,6 +1,6 @@
 //! Keyed hashing of info hashes, which clients choose.
 //!
-//! The hash is a folded multiplication under secret keys, as in `shoal-store`. It decides positions in tables only, and
+//! The hash is a folded multiplication under secret keys, as in `shoal-store`. It only decides positions in tables, and
 //! clients never see it.
 
 use core::fmt;

@@ -1,9 +1,9 @@
 //! The operator's rules: which torrents, networks and clients the tracker serves.
 //!
-//! This crate owns the tables of rules and the formats of the lists that they are built from. A table is immutable:
-//! a change builds a new one, beside the traffic. Apart from [`fetch`], the crate must not use files or sockets, and it
-//! uses no threads or clocks: texts come as bytes, and secrets as arguments. It decides nothing but whether a rule matches; `shoal-engine` asks it, for every
-//! protocol alike.
+//! This crate owns the tables of rules and the formats of the lists that they are built from. A table is immutable: a
+//! change builds a new one, beside the traffic. Apart from [`fetch`], the crate must not use files or sockets, and it
+//! uses no threads or clocks: texts come as bytes, and secrets as arguments. It only decides whether a rule matches;
+//! `shoal-engine` asks it, for every protocol alike.
 //!
 //! Clients choose the keys that are looked up, so positions in tables depend on a secret ([`HashKey`]).
 #![forbid(unsafe_code)]
@@ -40,21 +40,21 @@ pub struct Access {
     pub ports_deny: Option<Arc<PortSet>>,
 }
 
-/// The words that the operator gave for a rule, by their place in the tables of one [`Access`].
+/// The operator's words for a rule, by their place in the tables of one [`Access`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reason(pub(crate) ReasonPlace);
 
-/// Where the words of a rule are.
+/// The place of a rule's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReasonPlace {
-    /// In a deny list of torrents: the number of the table, and that of the text in it.
+    /// In a deny list of torrents.
     Torrent {
         /// The number of the table.
         table: u16,
         /// The number of the text.
         text: u32,
     },
-    /// In the deny list of clients: the number of the rule.
+    /// In the deny list of clients.
     Client {
         /// The number of the rule.
         rule: usize,
@@ -71,7 +71,7 @@ impl Access {
             && self.ports_deny.is_none()
     }
 
-    /// Returns the words of the operator, if `reason` is one of these rules.
+    /// Returns the operator's words, if `reason` is one of these rules.
     #[must_use]
     pub fn reason(&self, reason: Reason) -> Option<&str> {
         match reason.0 {

@@ -1,12 +1,11 @@
 //! Networks that an operator serves or refuses.
 //!
-//! A [`NetworkTable`] answers for an address what the longest prefix that contains it says. Where an allow list and a
-//! deny list name the same network, the deny list wins. If there is an allow list, addresses outside of all networks
-//! are refused; otherwise they are served.
+//! For an address, a [`NetworkTable`] returns the answer of the longest prefix that contains it. If an allow list and a
+//! deny list name the same network, the deny list wins. With an allow list, addresses outside of all networks are
+//! refused; without one, they are served.
 //!
-//! The table is immutable. It holds nothing but the sorted addresses at which the answer changes from one to the next
-//! address, so the number of such addresses up to and including an address tells its answer. They are counted by a
-//! static search tree with a cache line for each node (`search`).
+//! The table is immutable. It holds only the sorted addresses at which the answer changes, so their number up to and
+//! including an address gives its answer. A static search tree with a cache line for each node counts them (`search`).
 
 mod list;
 mod parse;
@@ -23,13 +22,11 @@ pub use self::parse::{LINE_BYTES_MAX, NETWORKS_MAX, read_networks};
 pub use self::prefix::prefixes;
 use self::search::{Indexed, Sorted};
 
-/// The number of bits of an IPv4 address.
 const V4_BITS: u8 = 32;
 
-/// The number of bits of an IPv6 address.
 const V6_BITS: u8 = 128;
 
-/// A network of either family. Networks of IPv4-mapped IPv6 addresses are networks of IPv4 addresses.
+/// A network of either family. Networks of IPv4-mapped IPv6 addresses count as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
     is_v6: bool,
@@ -40,8 +37,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Returns the network of a prefix, or `None` if no address of the family has so many bits. Bits of the address
-    /// behind the prefix are ignored.
+    /// Returns the network of a prefix, or `None` if the prefix is too long for the family. Ignores bits of the address
+    /// behind the prefix.
     #[must_use]
     pub fn new(ip: IpAddr, length: u8) -> Option<Self> {
         match (ip, ip.to_canonical()) {
@@ -66,8 +63,8 @@ impl Network {
         }
     }
 
-    /// Returns the networks that make up the range of addresses from `first` to `last`, or `None` if the addresses are
-    /// of different families or not in this order. There are at most 254 of them.
+    /// Returns the networks that make up the range from `first` to `last`, at most 254, or `None` if the addresses are
+    /// of different families or not in this order.
     pub fn range(first: IpAddr, last: IpAddr) -> Option<impl Iterator<Item = Self>> {
         let (is_v6, mut next, last) = match (first.to_canonical(), last.to_canonical()) {
             (IpAddr::V4(first), IpAddr::V4(last)) => (false, u32::from(first).into(), u32::from(last).into()),
@@ -147,7 +144,6 @@ impl fmt::Display for Network {
     }
 }
 
-/// Returns the number of bits of an address.
 const fn bits(is_v6: bool) -> u8 {
     if is_v6 { V6_BITS } else { V4_BITS }
 }
@@ -172,13 +168,13 @@ impl Default for NetworkTable {
 }
 
 impl NetworkTable {
-    /// Creates the table of an allow list, if there is one, and a deny list.
+    /// Creates the table of a deny list and an optional allow list.
     #[must_use]
     pub fn new(allow: Option<&[Network]>, deny: &[Network]) -> Self {
         Self::of(allow.map(|allow| allow.iter().copied()), deny.iter().copied())
     }
 
-    /// Creates the table of an allow list, if there is one, and a deny list.
+    /// Creates the table of a deny list and an optional allow list.
     #[must_use]
     pub fn of(allow: Option<impl Iterator<Item = Network>>, deny: impl Iterator<Item = Network>) -> Self {
         let serves_first = allow.is_none();
@@ -209,7 +205,7 @@ impl NetworkTable {
         Self { serves_first, v4: Indexed::new(v4), v6: Sorted::new(coarse), v6_fine: Sorted::new(fine) }
     }
 
-    /// Returns whether an address is served. The address is canonical: an IPv4-mapped one would be taken as IPv6.
+    /// Returns whether a canonical address is served. An IPv4-mapped one would count as IPv6.
     #[must_use]
     pub fn serves(&self, ip: IpAddr) -> bool {
         let changes = match ip {
@@ -234,7 +230,7 @@ impl NetworkTable {
         coarse.chain(self.v6_fine.iter()).collect()
     }
 
-    /// Returns whether addresses outside of all networks are served: whether there is no allow list.
+    /// Returns whether addresses outside of all networks are served, which means that there is no allow list.
     #[must_use]
     pub fn serves_others(&self) -> bool {
         self.serves_first
@@ -258,16 +254,16 @@ const fn upper_half(address: u128) -> u64 {
     (address >> u64::BITS) as u64
 }
 
-/// Sorts the rules of a family: the first address of a network, the length of its prefix, and whether it is served. Outer
-/// networks come before inner ones, and the deny list, which counts, before the allow list.
+/// Sorts the rules of a family: the first address of a network, the length of its prefix, and whether it is served.
+/// Outer networks come before inner ones, and the deny list, which counts, before the allow list.
 fn in_order<A: Copy + Ord>(mut rules: Vec<(A, u8, bool)>) -> Vec<(A, u8, bool)> {
     rules.sort_unstable();
     rules.dedup_by_key(|(first, length, _)| (*first, *length));
     rules
 }
 
-/// Calls `change` with the addresses at which the answer changes, in ascending order. `rules` are sorted networks of one
-/// family, each once, of addresses up to `address_max`.
+/// Calls `change` with the addresses at which the answer changes, in ascending order. `rules` are distinct sorted
+/// networks of one family, whose addresses end at `address_max`.
 fn changes(
     rules: impl Iterator<Item = (Network, bool)>,
     serves_first: bool,

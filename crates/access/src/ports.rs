@@ -1,15 +1,13 @@
 //! Ports that are never handed out.
 //!
-//! A client chooses the port under which it is handed to others, so it could make them connect to a mail server or a
-//! name server at its own address. Such a port is treated like port 0: the client is served, and no reply contains it.
+//! A client chooses its port, so it could make others connect to a mail server or a name server at its own address.
+//! Such a port is treated like port 0: the client is served, and no reply contains it.
 
 use core::fmt;
 use core::ops::RangeInclusive;
 
-/// The number of bits of a word of the set.
 const WORD_BITS: usize = u64::BITS as usize;
 
-/// The number of words for all ports.
 const WORDS: usize = (1 << u16::BITS) / WORD_BITS;
 
 /// A range of ports, such as `25` or `1-1023`.

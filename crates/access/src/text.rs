@@ -2,7 +2,7 @@
 //!
 //! | Found | Taken as |
 //! |---|---|
-//! | gzip, by its first bytes | the text in it, as far as it has the size that its source may have |
+//! | gzip, by its first bytes | the decompressed text, up to the maximum size of its source |
 //! | a mark of UTF-8 at the beginning | nothing |
 //! | a mark of UTF-16 at the beginning | UTF-16 of that order |
 //! | LF, CR LF, or CR alone | the end of a line |
@@ -44,7 +44,7 @@ pub fn plain_begin(begin: &[u8]) -> Option<&[u8]> {
     (!is_other).then(|| begin.strip_prefix(UTF8_MARK).unwrap_or(begin))
 }
 
-/// Reads a source, and fails if it has more bytes than it may.
+/// Reads a source, and fails beyond its maximum size.
 #[derive(Debug)]
 pub struct Capped<R> {
     source: R,
@@ -73,19 +73,17 @@ impl<R: Read> Read for Capped<R> {
     }
 }
 
-/// A text without compression and mark, in UTF-8 as far as the source has told its encoding.
+/// A decompressed text without its mark, in UTF-8 if the source has declared its encoding.
 pub struct Text<'b> {
-    /// The beginning of the text, of which a part may have been read.
+    /// The beginning of the text, part of which may have been read.
     begin: Cursor<Vec<u8>>,
     rest: BufReader<Box<dyn Read + 'b>>,
     is_plain: bool,
 }
 
 impl<'b> Text<'b> {
-    /// Examines the first bytes. Compressed text must not have more than `bytes_max` bytes.
-    ///
-    /// # Errors
-    /// Fails if the source cannot be read, or is compressed in a way that is not known.
+    /// Examines the first bytes. Compressed text must not have more than `bytes_max` bytes. Fails if the source cannot
+    /// be read, or if its compression is unknown.
     pub fn new(body: &'b mut dyn BufRead, bytes_max: u64) -> io::Result<Self> {
         let is_gzip = body.fill_buf()?.starts_with(&GZIP_MAGIC);
         let mut source: Box<dyn Read + 'b> = if is_gzip {
@@ -130,10 +128,7 @@ impl<'b> Text<'b> {
         self.is_plain
     }
 
-    /// Calls `each` with all pieces of the text, until it returns false.
-    ///
-    /// # Errors
-    /// Fails if the source cannot be read.
+    /// Calls `each` with all pieces of the text, until it returns false. Fails if the source cannot be read.
     pub fn for_each_piece(&mut self, mut each: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
         loop {
             let piece = self.fill_buf()?;
@@ -167,14 +162,13 @@ impl BufRead for Text<'_> {
     }
 }
 
-/// Reads the beginning of a source.
 fn begin_of(source: &mut dyn Read) -> io::Result<Vec<u8>> {
     let mut begin = Vec::with_capacity(BEGIN_BYTES);
     source.take(BEGIN_BYTES as u64).read_to_end(&mut begin)?;
     Ok(begin)
 }
 
-/// The text that gzip has compressed.
+/// The text of a gzip file.
 struct Gzip<R>(MultiGzDecoder<R>);
 
 impl<R: BufRead> Read for Gzip<R> {
@@ -239,20 +233,20 @@ pub struct Lines {
     ended: u64,
     /// The beginning of a line whose end has not arrived yet.
     line: Vec<u8>,
-    /// Whether the last byte was a CR, which ended a line: a LF belongs to it.
+    /// Whether the last byte was a CR, which ended a line: a following LF belongs to it.
     is_after_cr: bool,
     bytes_max: usize,
 }
 
 impl Lines {
-    /// Creates a splitter for text that follows this number of lines. Of a line that has more than `bytes_max` bytes, it tells
-    /// no more than one byte more.
+    /// Creates a splitter for text that follows this number of lines. Of a line longer than `bytes_max`, it reports
+    /// only one byte more.
     #[must_use]
     pub const fn after(ended: u64, bytes_max: usize) -> Self {
         Self { ended, line: Vec::new(), is_after_cr: false, bytes_max }
     }
 
-    /// Returns the number of lines that have ended, together with those before the text.
+    /// Returns the number of lines that have ended, including those before the text.
     #[must_use]
     pub const fn ended(&self) -> u64 {
         self.ended
@@ -299,21 +293,21 @@ impl Lines {
     }
 }
 
-/// Removes what programs put behind the last line of a text: NULs, and the Ctrl-Z with which texts of DOS end.
+/// Removes what programs put behind the last line: NULs, and the Ctrl-Z of DOS texts.
 #[must_use]
 pub fn without_end(line: &[u8]) -> &[u8] {
     let is_text = |byte: &u8| !matches!(byte, 0 | 0x1a | b'\n' | b'\r');
     &line[..line.iter().rposition(is_text).map_or(0, |last| last + 1)]
 }
 
-/// Decodes a line: as UTF-8, or if it is none, as Windows-1252.
+/// Decodes a line as UTF-8, or else as Windows-1252.
 #[must_use]
 pub fn decode(line: &[u8]) -> Cow<'_, str> {
     core::str::from_utf8(line)
         .map_or_else(|_| Cow::Owned(line.iter().map(|byte| windows_1252(*byte)).collect()), Cow::Borrowed)
 }
 
-/// Decodes a byte of Windows-1252, which differs from Latin-1 in these. Undefined bytes become U+FFFD.
+/// Decodes a byte of Windows-1252 that differs from Latin-1. Undefined bytes become U+FFFD.
 const fn windows_1252(byte: u8) -> char {
     const DIFFERENT: [char; 32] = [
         '€', '\u{fffd}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{fffd}', 'Ž', '\u{fffd}',

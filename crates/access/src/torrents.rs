@@ -1,4 +1,4 @@
-//! Which torrents are served: an allow list, a deny list, or both, of which the deny list takes precedence.
+//! Which torrents are served: an allow list, a deny list, or both. The deny list takes precedence.
 //!
 //! A list consists of a few tables, so that a change of a small source does not rebuild the table of a large one.
 
@@ -48,13 +48,13 @@ pub struct TorrentLists {
 /// Why a torrent is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forbidden {
-    /// It is on the deny list, with these words if the entry has any.
+    /// The torrent is on the deny list, with these words if the entry has any.
     Denied(Option<Reason>),
-    /// There is an allow list, and it is not on it.
+    /// The torrent is not on the allow list.
     NotAllowed,
 }
 
-/// The hash of a torrent, from which its position in each table follows.
+/// The hash of a torrent, which determines its position in each table.
 #[derive(Clone, Copy, Debug)]
 pub struct Hashed(u64);
 
@@ -69,7 +69,7 @@ impl TorrentLists {
         Self { key, allow, deny, publication: None }
     }
 
-    /// Returns the lists, of which the deny list is published like this.
+    /// Returns the lists with another publication of the deny list.
     #[must_use]
     pub fn with_publication(self, publication: Option<Publication>) -> Self {
         Self { publication, ..self }
@@ -81,10 +81,7 @@ impl TorrentLists {
         self.publication.as_ref()
     }
 
-    /// Decides whether a torrent is served.
-    ///
-    /// # Errors
-    /// Returns why it is not.
+    /// Decides whether a torrent is served. The error says why it is not.
     #[inline]
     pub fn check(&self, info_hash: &InfoHash) -> Result<(), Forbidden> {
         let hash = self.hash(info_hash).0;
@@ -115,14 +112,14 @@ impl TorrentLists {
         self.tables().map(move |table| table.bounds(hash.0))
     }
 
-    /// Returns the memory that a [`check`](Self::check) reads after that: the torrents that share a bucket.
+    /// Returns the memory that a [`check`](Self::check) reads next: the torrents that share a bucket.
     #[inline]
     pub fn entries(&self, hash: Hashed) -> impl Iterator<Item = &[InfoHash]> {
         self.tables().map(move |table| table.bucket(hash.0))
     }
 
-    /// Returns the torrents that these lists forbid and `old` did not, or `None` if that may be many: then the torrents
-    /// in use are to be checked instead. Without `old`, nothing was forbidden.
+    /// Returns the torrents that these lists forbid and `old` did not, or `None` if they may be many: then the torrents
+    /// in use must be checked instead. Without `old`, nothing was forbidden.
     #[must_use]
     pub fn newly_forbidden(&self, old: Option<&Self>) -> Option<Vec<InfoHash>> {
         let no_tables = Vec::new();

@@ -1,4 +1,4 @@
-//! The fields of an announce that all protocols share: info hash, peer id and event.
+//! The fields of an announce that all protocols have: info hash, peer id and event.
 
 use core::fmt;
 
@@ -7,10 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The event of an announce (BEP 3, "event"; BEP 15, "announce").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Event {
-    /// A regular update. Unknown events such as `paused` (BEP 21) count as this one.
+    /// A regular update. Unknown events such as `paused` (BEP 21) count as one.
     #[default]
     Update,
-    /// The peer has just downloaded everything that it wants.
+    /// The peer has just downloaded everything it wants.
     Completed,
     /// The first announce of a session.
     Started,
@@ -25,9 +25,9 @@ pub enum Event {
 #[repr(transparent)]
 pub struct InfoHash(pub [u8; 20]);
 
-/// The 20 bytes that a client identifies itself by (BEP 3, BEP 20).
+/// The 20 bytes with which a client identifies itself (BEP 3, BEP 20).
 ///
-/// The client chooses them, so they prove nothing about who it is.
+/// The client chooses them, so they prove nothing.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]

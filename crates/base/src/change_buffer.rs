@@ -1,26 +1,27 @@
-//! The torrents of one shard whose counts have changed since the buffer was last emptied, and the watch over all shards.
+//! The torrents of one shard whose counts have changed since the buffer was last emptied, and the watch over all
+//! shards.
 //!
-//! The buffer of a shard is changed under the lock that the change holds anyway. That is one place for all causes:
-//! joins, departures, changes of role, downloads, expiry, eviction, removal. Queues of the workers were the
-//! alternative, which would have to be passed through every call of the stores. A torrent that changes again and again
-//! takes one place. The buffers have room for 65,536 changes or more of each family. Beyond that, readers start over.
-//! Torrents of private networks that are kept apart are not part of it.
+//! The lock that a change holds anyway also guards the buffer of its shard. That is one place for all causes: joins,
+//! departures, changes of role, downloads, expiry, eviction, removal. The alternative was a queue of each worker, which
+//! every call of the stores would have to pass on. A torrent that changes repeatedly takes one place. The buffers have
+//! room for 65,536 changes or more of each family. Beyond that, readers start over. Torrents of private networks that
+//! are kept apart are not included.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::InfoHash;
 
-/// A bounded set of changed torrents. It belongs to a shard and is used under its lock, so it needs none of its own.
+/// A bounded set of changed torrents. It belongs to a shard and is used under the shard's lock, so it needs none.
 ///
-/// A torrent that changes again and again takes one place, unless another one with the same position in the table
-/// changes in between. A torrent for which there is no place is lost, which [`take`](Self::take) tells.
+/// A torrent that changes repeatedly takes one place, unless another torrent with the same position in the table
+/// changes in between. A torrent without a place is lost, which [`take`](Self::take) reports.
 #[derive(Debug)]
 pub struct ChangeBuffer {
     /// The changed torrents. Its capacity never grows.
     info_hashes: Vec<InfoHash>,
     capacity: usize,
-    /// For each remainder of a hash, the index of the torrent with it that came last. An index may be out of date, so
-    /// the torrents are compared.
+    /// For each remainder of a hash, the index of the last torrent with it. An index may be out of date, so the
+    /// torrents are compared.
     last: Box<[u16]>,
     has_lost: bool,
 }
@@ -47,10 +48,10 @@ impl ChangeBuffer {
         capacity * size_of::<InfoHash>() + capacity.next_power_of_two() * size_of::<u16>()
     }
 
-    /// Notes that the counts of a torrent have changed. `hash` is a keyed hash of it, so that no client can choose
-    /// torrents which take each other's place in the table.
+    /// Records that the counts of a torrent have changed. `hash` is a keyed hash of it, so that no client can choose
+    /// torrents that displace each other in the table.
     pub fn note(&mut self, hash: u64, info_hash: &InfoHash) {
-        // The hashes of a shard may have some bits in common, so that all bits decide.
+        // The hashes of a shard may share some bits, so all bits decide.
         let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         let slot = usize::try_from(mixed).unwrap_or(0) & (self.last.len() - 1);
         let last = &mut self.last[slot];
@@ -66,7 +67,7 @@ impl ChangeBuffer {
         self.info_hashes.push(*info_hash);
     }
 
-    /// Returns how many torrents are in the buffer; one that has lost others is never empty.
+    /// Returns how many torrents are in the buffer. A buffer that has lost torrents is never empty.
     #[must_use]
     pub fn len(&self) -> usize {
         self.info_hashes.len()
@@ -78,8 +79,8 @@ impl ChangeBuffer {
         self.info_hashes.is_empty()
     }
 
-    /// Exchanges the content for `empty`, an empty list with at least the capacity of the buffer. This takes the same
-    /// time for any content. Returns whether torrents were lost since the last call.
+    /// Exchanges the content for `empty`, an empty list with at least the capacity of the buffer. The time does not
+    /// depend on the content. Returns whether torrents were lost since the last call.
     pub fn take(&mut self, empty: &mut Vec<InfoHash>) -> bool {
         debug_assert!(empty.is_empty() && empty.capacity() >= self.capacity);
         core::mem::swap(&mut self.info_hashes, empty);
@@ -87,21 +88,21 @@ impl ChangeBuffer {
     }
 }
 
-/// A shard with a lock that guards, among others, a buffer of changes while there is a reader.
+/// A shard whose lock also guards a buffer of changes while there is a reader.
 pub trait WatchedShard {
-    /// Returns the number of torrents in the buffer, which the shard publishes for reading without its lock.
+    /// Returns the number of torrents in the buffer, which is readable without the lock.
     fn changed(&self) -> &AtomicU64;
     /// Calls `access` with the buffer, under the lock.
     fn with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> T;
-    /// The same, unless another thread holds the lock.
+    /// Calls `access` like [`with_changes`](Self::with_changes), unless another thread holds the lock.
     fn try_with_changes<T>(&self, access: impl FnOnce(&mut Option<ChangeBuffer>) -> T) -> Option<T>;
 }
 
-/// Begins to watch which torrents of these shards change, up to `capacity` of them in each shard between two calls of
-/// [`take_changes`]. Changes that were noted before are lost.
+/// Begins to watch which torrents of these shards change: up to `capacity` in each shard between two calls of
+/// [`take_changes`]. Earlier changes are lost.
 pub fn watch_changes(shards: &[impl WatchedShard], capacity: usize) {
     for shard in shards {
-        // The memory is allocated, and the previous buffer freed, while the lock is free.
+        // The new buffer is allocated, and the old one freed, without the lock.
         let mut buffer = Some(ChangeBuffer::new(capacity));
         shard.with_changes(|changes| core::mem::swap(changes, &mut buffer));
     }
@@ -114,8 +115,8 @@ pub fn ignore_changes(shards: &[impl WatchedShard]) {
     }
 }
 
-/// Calls `visit` with the torrents that have changed since the last call, shard by shard. A shard is locked only if torrents
-/// in it have changed and no other thread has locked it, for as long as it takes to exchange two lists. `spare` is an empty
+/// Calls `visit` with the torrents that have changed since the last call, shard by shard. A shard is locked only if
+/// torrents in it have changed and no other thread has locked it, and only to exchange two lists. `spare` is an empty
 /// list with the capacity of the watch. Returns whether changes were lost.
 pub fn take_changes(
     shards: &[impl WatchedShard],

@@ -1,4 +1,4 @@
-//! The announces of users, as a tracker tells them to the program that credits users.
+//! The announces of users, for the program that credits users.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use crate::{Event, InfoHash, PeerId};
 /// Maximum length of a subject in bytes.
 pub const SUBJECT_BYTES_MAX: usize = 64;
 
-/// The user whom a token names in its claim `sub`: 1 to 64 bytes of UTF-8 without control characters.
+/// The user in the claim `sub` of a token: 1 to 64 bytes of UTF-8 without control characters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Subject {
     length: u8,
@@ -15,7 +15,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns the subject with this text, if it can be one.
+    /// Returns the subject with this text, if it is valid.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let length = u8::try_from(text.len()).ok().filter(|&length| length > 0)?;
@@ -37,8 +37,8 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// The statements of a client about its transfers in bytes, each `None` if it does not know or tell it. The first two count
-/// from its start of the torrent.
+/// A client's statements about its transfers in bytes. Each is `None` if the client does not know or tell it. The first
+/// two count from its start of the torrent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfer {
     /// Bytes that it has sent to peers.
@@ -50,7 +50,8 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Returns a number of bytes as a client has sent it. Clients that do not know it send negative numbers or the largest.
+    /// Returns the number of bytes that a client has sent. A client that does not know it sends a negative or the
+    /// largest number.
     #[must_use]
     pub fn known(bytes: i64) -> Option<u64> {
         u64::try_from(bytes).ok().filter(|_| bytes != i64::MAX)
@@ -68,14 +69,14 @@ pub enum CreditProtocol {
     WebTorrent,
 }
 
-/// An announce of a user that was served.
+/// A served announce of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {
     /// The user.
     pub subject: Subject,
     /// The torrent.
     pub info_hash: InfoHash,
-    /// The peer id, which tells the clients of a user apart. Clients may omit it over HTTP.
+    /// The peer id, which distinguishes the clients of a user. Clients may omit it over HTTP.
     pub peer_id: Option<PeerId>,
     /// The event.
     pub event: Event,

@@ -1,10 +1,10 @@
-//! Opens the files of an operator, and reads them within bounds.
+//! Opens the files of an operator, and reads them up to a limit.
 //!
-//! All files that the tracker reads while it runs are opened here, because any program may replace a file at any moment. A reader
-//! of a FIFO would wait for a writer, and one of a device might never see an end. So a file is opened without waiting, and
-//! examined only then: what was examined before may be another file by now.
+//! All files that the running tracker reads are opened here, because any program may replace a file at any time. A
+//! reader of a FIFO would wait for a writer, and a reader of a device might never reach an end. So a file is opened
+//! without waiting, and then examined: a file examined before may have been replaced.
 //!
-//! A file system that does not answer can still hold up a reader; no flag of the kernel prevents that.
+//! A file system that does not answer can still block a reader; no flag of the kernel prevents that.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -38,59 +38,43 @@ impl From<Fault> for io::Error {
     }
 }
 
-/// Opens a regular file for reading, without waiting.
-///
-/// # Errors
-/// Returns the error of the system, or [`Fault::NotRegular`].
+/// Opens a regular file for reading, without waiting. Fails with the error of the system or [`Fault::NotRegular`].
 pub fn open(path: &Path) -> io::Result<File> {
     open_with(path, OpenOptions::new().read(true))
 }
 
-/// Opens a regular file with options for reading or writing, without waiting. The options may not have flags of their own.
-///
-/// # Errors
-/// Returns the error of the system, or [`Fault::NotRegular`].
+/// Opens a regular file with options for reading or writing, without waiting. The options must not have custom flags.
+/// Fails with the error of the system or [`Fault::NotRegular`].
 pub fn open_with(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    // Most others are not even opened: that of a device may have side effects, and that of a FIFO wakes a writer.
+    // Most other files are not even opened: opening a device may have side effects, and opening a FIFO wakes a writer.
     if fs::metadata(path).is_ok_and(|file| !file.is_file()) {
         return Err(Fault::NotRegular.into());
     }
-    // A regular file is read as without these flags.
+    // For a regular file these flags make no difference.
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or_default();
     let file = options.custom_flags(flags).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(Fault::NotRegular.into()) }
 }
 
-/// Reads a regular file of up to `bytes_max` bytes.
-///
-/// # Errors
-/// Returns the error of the system, or the [`Fault`].
+/// Reads a regular file of up to `bytes_max` bytes. Fails with the error of the system or the [`Fault`].
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     read_to_end(open(path)?, bytes_max)
 }
 
-/// Reads what is left of an open file, up to `bytes_max` bytes.
-///
-/// # Errors
-/// Returns the error of the system, or [`Fault::TooLarge`].
+/// Reads the rest of an open file, up to `bytes_max` bytes. Fails with the error of the system or [`Fault::TooLarge`].
 pub fn read_to_end(file: File, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max { Err(Fault::TooLarge(bytes_max).into()) } else { Ok(bytes) }
 }
 
-/// Reads a regular file of text of up to `bytes_max` bytes.
-///
-/// # Errors
-/// Returns the error of the system, the [`Fault`], or [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+/// Reads a regular text file of up to `bytes_max` bytes. Fails with the error of the system, the [`Fault`], or
+/// [`io::ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path, bytes_max: u64) -> io::Result<String> {
     text(read(path, bytes_max)?)
 }
 
-/// Returns the text that bytes are.
-///
-/// # Errors
-/// Returns [`io::ErrorKind::InvalidData`] if it is not UTF-8.
+/// Converts bytes to text. Fails with [`io::ErrorKind::InvalidData`] if they are not UTF-8.
 pub fn text(bytes: Vec<u8>) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.utf8_error()))
 }
@@ -133,8 +117,8 @@ mod tests {
         );
     }
 
-    /// Another thread changes the name between a file and a FIFO all the time, so that some of the calls find a file when they
-    /// examine the name, and a FIFO when they open it.
+    /// Another thread changes the name between a file and a FIFO all the time, so that some of the calls find a file
+    /// when they examine the name, and a FIFO when they open it.
     #[test]
     fn a_fifo_that_takes_the_place_of_a_file_holds_up_no_reader() {
         let place = tempfile::tempdir().unwrap();

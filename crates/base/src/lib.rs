@@ -3,15 +3,15 @@
 //!
 //! | | owns |
 //! |---|---|
-//! | the root | info hash, peer id, event, peer address, the counts of swarms: names and memory layouts |
+//! | the root | info hash, peer id, event, peer address, counts of swarms: names and memory layouts |
 //! | [`transport`] | the traits and types at the border between I/O and protocol code |
-//! | [`metrics`] | counters, each declared once with its name and its help |
-//! | [`source`] | what each source of requests holds, and what it may hold |
+//! | [`metrics`] | counters, each declared once with its name and help |
+//! | [`source`] | what each source of requests holds and may hold |
 //! | [`change_buffer`] | the torrents of a shard that have changed |
-//! | [`mod@file`] | reading files that any program may replace at any moment |
+//! | [`mod@file`] | reading files that any program may replace at any time |
 //!
-//! The crate does not know about encodings (`shoal-wire`), decisions (`shoal-engine`) or storage (`shoal-store`), so that all
-//! of these can depend on it. It has no sockets, threads or clocks.
+//! The crate does not know about encodings (`shoal-wire`), decisions (`shoal-engine`) or storage (`shoal-store`), so
+//! all of these can depend on it. It has no sockets, threads or clocks.
 #![forbid(unsafe_code)]
 
 mod announce;

@@ -1,12 +1,12 @@
-//! Counters of a worker, each declared once, with the name, the help and the labels of its metric.
+//! Counters of a worker, each declared once, with the name, help and labels of its metric.
 //!
-//! A worker owns its counters and is the only writer. An exporter on another thread reads the counters of all workers
-//! and adds them up. Counting is therefore a plain load and store, without the bus lock of an atomic addition.
+//! A worker owns its counters and is the only writer. An exporter on another thread adds up the counters of all
+//! workers. So counting is a plain load and store, without the bus lock of an atomic addition.
 //!
 //! [`Histogram`] counts values by magnitude in the same way.
 //!
 //! [`counters!`] declares a set of counters, and [`labels!`] the values of a label. An exporter iterates over
-//! [`Export::metrics`], so a new metric takes its declaration and the line that counts.
+//! [`Export::metrics`], so a new metric only takes its declaration and the line that counts.
 
 mod histogram;
 
@@ -38,6 +38,28 @@ impl Counter {
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.read().wrapping_add(count), Ordering::Relaxed);
+    }
+}
+
+/// A number that grows and shrinks, which is read and written as a whole. Any thread may write it.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Returns the number.
+    #[must_use]
+    pub fn read(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Replaces the number.
+    pub fn set(&self, number: u64) {
+        self.0.store(number, Ordering::Relaxed);
+    }
+
+    /// Adds `count`. Unlike those to a [`Counter`], additions of several threads do not get lost.
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
     }
 }
 
@@ -81,9 +103,9 @@ pub struct Metric {
     pub name: &'static str,
     /// The lines of the help.
     pub help: &'static [&'static str],
-    /// The name of the label, or nothing for a metric without labels.
+    /// The name of the label, or `None` for a metric without labels.
     pub label: Option<&'static str>,
-    /// The value of the label (empty without one) and the number of each series.
+    /// The value of the label (empty without one) and the number for each series.
     pub series: Vec<(&'static str, u64)>,
 }
 
@@ -95,7 +117,7 @@ pub trait Export {
 
 /// Reads a counter, with or without labels, for [`counters!`].
 pub trait Series {
-    /// Returns the label value and the number of each series.
+    /// Returns the label value and the number for each series.
     fn series(&self) -> Vec<(&'static str, u64)>;
 }
 
@@ -113,10 +135,10 @@ impl<L: Label, const COUNT: usize> Series for Labelled<L, COUNT> {
 
 /// Returns the sums of the metrics of several workers.
 #[must_use]
-pub fn sums<E: Export + ?Sized>(mut workers: impl Iterator<Item = impl AsRef<E>>) -> Vec<Metric> {
-    let mut sums = workers.next().map_or_else(Vec::new, |first| first.as_ref().metrics());
+pub fn sums<'e, E: Export + 'e>(mut workers: impl Iterator<Item = &'e E>) -> Vec<Metric> {
+    let mut sums = workers.next().map_or_else(Vec::new, Export::metrics);
     for worker in workers {
-        for (sum, metric) in sums.iter_mut().zip(worker.as_ref().metrics()) {
+        for (sum, metric) in sums.iter_mut().zip(worker.metrics()) {
             for ((_, total), (_, count)) in sum.series.iter_mut().zip(metric.series) {
                 *total += count;
             }
@@ -162,7 +184,8 @@ macro_rules! labels {
 }
 
 /// Defines a set of counters. The documentation of a field is the help of its metric, and the text after `=` its name.
-/// `by label: Type` makes it a counter for each value of an enum of [`labels!`].
+/// `by label: Type` makes it a counter for each value of an enum of [`labels!`]. A field with a type in place of a name is
+/// not exported.
 ///
 /// ```
 /// shoal_base::metrics::labels! {
@@ -195,36 +218,42 @@ macro_rules! counters {
         $visibility:vis struct $Name:ident {
             $(
                 $(#[doc = $help:literal])+
-                $field_visibility:vis $field:ident = $metric:literal $(, by $label:ident : $Label:ty)?;
+                $field_visibility:vis $field:ident $(: $Type:ty)? $(= $metric:literal $(, by $label:ident : $Label:ty)?)?;
             )+
         }
     ) => {
         $(#[$meta])*
         #[derive(Debug, Default)]
-        // Two cache lines, because processors also prefetch the adjacent line: workers do not slow each other down.
+        // Two cache lines, because processors also prefetch the adjacent line: so workers do not slow each other down.
         #[repr(align(128))]
         $visibility struct $Name {
             $(
                 $(#[doc = $help])+
-                $field_visibility $field: $crate::metrics::counters!(@type $($Label)?),
+                $field_visibility $field: $crate::metrics::counters!(@type $($Type)?; $($($Label)?)?),
             )+
         }
 
         impl $crate::metrics::Export for $Name {
             fn metrics(&self) -> ::std::vec::Vec<$crate::metrics::Metric> {
-                ::std::vec![$(
-                    $crate::metrics::Metric {
-                        name: $metric,
-                        help: &[$($help),+],
-                        label: $crate::metrics::counters!(@label $($label)?),
-                        series: $crate::metrics::Series::series(&self.$field),
-                    },
-                )+]
+                let metrics = [$(
+                    $crate::metrics::counters!(@metric self.$field, [$($help),+] $(, $metric $(, $label)?)?),
+                )+];
+                metrics.into_iter().flatten().collect()
             }
         }
     };
-    (@type) => { $crate::metrics::Counter };
-    (@type $Label:ty) => { $crate::metrics::Labelled<$Label, { <$Label as $crate::metrics::Label>::VALUES.len() }> };
+    (@type ;) => { $crate::metrics::Counter };
+    (@type ; $Label:ty) => { $crate::metrics::Labelled<$Label, { <$Label as $crate::metrics::Label>::VALUES.len() }> };
+    (@type $Type:ty;) => { $Type };
+    (@metric $counter:expr, $help:tt) => { ::core::option::Option::None };
+    (@metric $counter:expr, $help:tt, $metric:literal $(, $label:ident)?) => {
+        ::core::option::Option::Some($crate::metrics::Metric {
+            name: $metric,
+            help: &$help,
+            label: $crate::metrics::counters!(@label $($label)?),
+            series: $crate::metrics::Series::series(&$counter),
+        })
+    };
     (@label) => { ::core::option::Option::None };
     (@label $label:ident) => { ::core::option::Option::Some(::core::stringify!($label)) };
 }
@@ -249,6 +278,8 @@ mod tests {
             opened = "doors_opened", by side: Side;
             /// Doors that were closed.
             closed = "doors_closed";
+            /// Doors that there are.
+            all: Gauge;
         }
     }
 
@@ -259,7 +290,10 @@ mod tests {
         workers[1].opened.of(Side::Left).add(2);
         workers[1].opened.of(Side::Right).add(5);
         workers[1].closed.add(7);
-        let [opened, closed] = &sums(workers.iter())[..] else { panic!("two metrics are declared") };
+        workers[1].all.set(9);
+        let [opened, closed] = &sums(workers.iter().map(|doors| &**doors))[..] else {
+            panic!("two metrics are declared")
+        };
         assert_eq!((opened.name, opened.label), ("doors_opened", Some("side")));
         assert_eq!(opened.help.concat(), " Doors that were opened, by side.");
         assert_eq!(opened.series, [("left", 3), ("right", 5)]);

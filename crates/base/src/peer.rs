@@ -1,4 +1,4 @@
-//! Peer addresses in the compact format of the wire, which is also the format of the store.
+//! Peer addresses in the compact format of the wire and the store.
 
 use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};

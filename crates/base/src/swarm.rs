@@ -7,8 +7,8 @@ pub enum Action {
     Leech,
     /// It is present and has the complete torrent.
     Seed,
-    /// It has just completed its download: as `Seed`, and one download is counted, once per peer. A peer that joined as a
-    /// seeder has downloaded nothing: some clients announce `completed` at each start.
+    /// It has just completed its download: as `Seed`, and one download is counted, once per peer. A peer that joined as
+    /// a seeder has downloaded nothing: some clients announce `completed` at each start.
     Complete,
     /// It leaves. Creates no swarm and receives no peers.
     Stop,
@@ -46,9 +46,9 @@ pub struct Totals {
     pub seeders: u64,
     /// Leechers of all swarms.
     pub leechers: u64,
-    /// Downloads that were counted as completed since the start, also those of swarms that are gone.
+    /// Downloads counted as completed since the start, including those of removed swarms.
     pub completed: u64,
-    /// Memory of swarms and peers in bytes, measured in the same way as its ceiling.
+    /// Memory of swarms and peers in bytes, measured like its ceiling.
     pub bytes: u64,
     /// Peers forgotten by expiry since the start, because they stopped announcing.
     pub expired: u64,
@@ -77,7 +77,7 @@ impl Totals {
 pub struct Expired {
     /// Number of peers that were forgotten, for any reason.
     pub peers: u64,
-    /// Whether more work is already due, so that the caller should call again soon.
+    /// Whether more work is already due. The caller should then call again soon.
     pub behind: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The contracts between I/O and protocol code.
 //!
-//! I/O moves bytes and knows nothing of their meaning; protocol code gives them a meaning and knows nothing of sockets.
-//! This module owns the traits and types at the border between the two, so that neither depends on the other:
+//! I/O moves bytes and does not know their meaning. Protocol code knows it, but no sockets. This module owns the traits
+//! and types at the border between the two, so that neither depends on the other:
 //!
 //! | | the shape | I/O (`shoal-net`) | protocol code |
 //! |---|---|---|---|

@@ -1,7 +1,7 @@
 //! `shoal access`: changes and examines the lists of torrents.
 //!
-//! The commands work on the files that the configuration names. A running tracker watches these files, so a change
-//! applies at once, and the commands work as well while no tracker runs. Only `reload` needs one, and a `check` without a
+//! The commands work on the files in the configuration. A running tracker watches these files, so a change applies at
+//! once, and the commands also work while no tracker runs. Only `reload` needs one, and so does a `check` without a
 //! configuration, which asks it.
 
 use std::path::PathBuf;
@@ -29,14 +29,13 @@ use shoal_runtime::lists::operations::{self, Changed, NewDetails, open_lines, pa
 use shoal_runtime::lists::torrents::Torrents;
 use shoal_runtime::log;
 
-/// The exit code if lists have faults, as for a faulty configuration.
+/// The exit code if lists have faults, like for a faulty configuration.
 const UNREADABLE: u8 = 2;
 
-/// The exit code of a `check` that finds a torrent refused, and of a `remove` that finds nothing to remove.
+/// The exit code of a `check` that finds a refused torrent, and of a `remove` that finds nothing to remove.
 const NEGATIVE: u8 = 3;
 
-/// The exit code of a command whose result may not be that of a running tracker, because a source has lines that cannot
-/// be read.
+/// The exit code of a command whose result may differ from a running tracker's, because a source has unreadable lines.
 const FAULTY: u8 = 4;
 
 /// The commands of `shoal access`.
@@ -179,7 +178,7 @@ pub struct Outcome {
     pub text: String,
     /// The exit code.
     pub code: ExitCode,
-    /// The lines that a tracker cannot read, and what follows.
+    /// The lines that a tracker cannot read, and the consequences.
     pub warning: Option<String>,
 }
 
@@ -188,7 +187,7 @@ impl Outcome {
         Self { text, code, warning: None }
     }
 
-    /// Returns the outcome if the sources have these faults.
+    /// Adds the faults of sources to the outcome.
     fn with_faults(self, faults: &[String]) -> Self {
         if faults.is_empty() {
             return self;
@@ -268,13 +267,13 @@ fn run_list(list: &List) -> Result<Outcome, Failure> {
 #[derive(Default)]
 struct Found {
     is_allowed: bool,
-    /// The first source of the deny list that has it.
+    /// The first source of the deny list that contains it.
     denied_by: Option<String>,
     /// The reason there.
     reason: Option<String>,
 }
 
-/// The findings of lists about torrents.
+/// Which lists contain which torrents.
 struct Findings {
     /// In the order of the torrents.
     found: Vec<Found>,
@@ -286,7 +285,7 @@ struct Findings {
 fn run_check(check: &Check) -> Result<Outcome, Failure> {
     let config = config_file::read(check.config.as_deref())?;
     let wanted = parse_torrents(&check.torrents)?;
-    // Without a configuration there are no lists to look at, which says nothing of the lists of the tracker.
+    // Without a configuration there are no lists to look at, which proves nothing about the tracker's lists.
     let is_of_tracker = check.config.is_none() && sources(&config).next().is_none();
     let Findings { found, serves_all, faults } =
         if is_of_tracker { ask_tracker(&config, &wanted)? } else { look_up(&config, &wanted)? };
@@ -368,7 +367,7 @@ fn look_up(config: &Config, wanted: &[InfoHash]) -> Result<Findings, Failure> {
     Ok(Findings { found, serves_all: config.access.torrents_allow.is_empty(), faults })
 }
 
-/// The findings of a check of all lists.
+/// The result of a check of all lists.
 #[derive(Default)]
 struct Checked {
     /// A line for each source.
@@ -378,7 +377,7 @@ struct Checked {
 }
 
 impl Checked {
-    /// Takes the outcome of a source of a list, with the word for its entries.
+    /// Takes the outcome of a source of a list. `entries` is the word for its entries.
     fn take<E: Entries>(
         &mut self,
         (name, source, entries): (&str, &ListSource, &str),
@@ -452,7 +451,7 @@ fn run_reload(reload: &Reload) -> Result<Outcome, Failure> {
 }
 
 impl Target {
-    /// Tells what has become of each torrent: the words for people, or the `verdicts` in JSON.
+    /// Reports the outcome for each torrent: the words for people, or the `verdicts` in JSON.
     fn tell(
         &self,
         which: operations::Which,
@@ -484,25 +483,25 @@ impl Which {
     }
 }
 
-/// Returns the lines of a file that was changed that a tracker cannot read.
+/// Returns the lines of a changed file that a tracker cannot read.
 fn faults_of(path: PathBuf, config: &Config) -> Result<Vec<String>, Failure> {
     for_each_entry(("torrents_deny", &ListSource::Path(path)), config, |_| ())
 }
 
-/// Returns every source of the lists of torrents with the name of the list.
+/// Returns every source of the lists of torrents, with the name of the list.
 fn sources(config: &Config) -> impl Iterator<Item = (&'static str, &ListSource)> {
     let allow = config.access.torrents_allow.iter().map(|source| ("allow", source));
     allow.chain(config.access.torrents_deny.iter().map(|source| ("deny", source)))
 }
 
-/// Returns every source of the lists of networks with the name of the list.
+/// Returns every source of the lists of networks, with the name of the list.
 fn network_sources(config: &Config) -> impl Iterator<Item = (&'static str, &ListSource)> {
     let allow = config.access.networks_allow.iter().map(|source| ("networks_allow", source));
     allow.chain(config.access.networks_deny.iter().map(|source| ("networks_deny", source)))
 }
 
-/// Calls `each` with every entry of a source. Of a URL, these are the entries of the last good copy. Returns the first
-/// lines that cannot be read, because of which a tracker keeps the entries that it had.
+/// Calls `each` with every entry of a source; for a URL, of its last good copy. Returns the first unreadable lines,
+/// because of which a tracker keeps its former entries.
 fn for_each_entry(
     (name, source): (&str, &ListSource),
     config: &Config,
@@ -528,7 +527,7 @@ fn for_each_entry(
     {
         each(&Entry { info_hashes: [*info_hash].into_iter().collect(), date, reference, reason });
     }
-    // A directory is whole even if some of its files are not, because each of them counts by itself.
+    // A directory is whole even if some of its files are not, because each file counts separately.
     Ok(if reading.is_whole { Vec::new() } else { faults_of_reading(source, &reading).collect() })
 }
 
@@ -542,7 +541,7 @@ fn faults_of_reading<E>(source: &ListSource, reading: &Reading<E>) -> impl Itera
 
 /// Reads a source of a list of the section `access` as a whole.
 fn read_whole<E: Entries>(list: &str, source: &ListSource, config: &Config) -> anyhow::Result<Reading<E>> {
-    // The tables of a command are not looked up.
+    // The command does not look anything up in its tables.
     let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
     let url = match source {
         ListSource::Path(path) => {

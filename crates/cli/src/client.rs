@@ -1,7 +1,7 @@
 //! A client of the control listener, for `shoal ctl`, `shoal top` and `shoal access`.
 //!
-//! Without a token, it uses the socket of a tracker on this host that this user may control, and its URL otherwise.
-//! It sends its token to the URL that the operator names, and to no other one: it follows no redirect and uses no proxy.
+//! Without a token, it uses the control socket of a tracker on this host if this user may, and its URL otherwise. It
+//! sends its token only to the URL that the operator names: it follows no redirect and uses no proxy.
 
 mod local;
 
@@ -25,7 +25,7 @@ use self::local::{LocalConnector, NoNames};
 use shoal_control as control;
 use shoal_runtime::printable;
 
-/// Where the control listener is if nothing else is said.
+/// The default URL of the control listener.
 const DEFAULT_URL: &str = "http://127.0.0.1:6970";
 
 /// The environment variables that the options override.
@@ -34,14 +34,14 @@ const TOKEN_VARIABLE: &str = "SHOAL_CONTROL_TOKEN";
 const TOKEN_FILE_VARIABLE: &str = "SHOAL_CONTROL_TOKEN_FILE";
 const CA_FILE_VARIABLE: &str = "SHOAL_CONTROL_CA_FILE";
 
-/// Time to connect, and to wait for the head of a reply: longer than the tracker takes to give up.
+/// Time to connect, and to wait for the head of a reply: longer than the tracker waits.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(3);
 const REPLY_TIME_MAX: Duration = Duration::from_secs(16);
 
 /// Time to send a request, and to read the rest of a reply.
 const BODY_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The longest silence of a stream of events: that of several signs of life.
+/// The longest silence of a stream of events: several signs of life are then missing.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum size of a reply that is read as a whole, and of a file.
@@ -64,18 +64,18 @@ pub(crate) struct Endpoint {
     pub(crate) ca_file: Option<PathBuf>,
 }
 
-/// Why there is no reply, or not the one that was asked for.
+/// Why there is no reply, or an unwanted one.
 #[derive(Debug)]
 pub(crate) enum ClientError {
     /// The options cannot be used.
     Options(String),
-    /// There was no reply, or it cannot be understood.
+    /// There was no reply, or it is not readable.
     Transport(String),
     /// The tracker has refused the request.
     Refused {
         /// The status of the reply.
         status: u16,
-        /// The words of the tracker.
+        /// The tracker's words.
         error: String,
     },
 }
@@ -84,7 +84,7 @@ pub(crate) enum ClientError {
 struct Times {
     /// For the head of the reply.
     reply_max: Duration,
-    /// For the whole rest.
+    /// For the whole rest of the reply.
     body_max: Option<Duration>,
     /// For the next bytes of a stream of events.
     silence_max: Option<Duration>,
@@ -96,16 +96,14 @@ pub(crate) struct ControlClient {
     agent: Agent,
     /// The URL without a slash at the end.
     url: String,
-    /// Where the tracker is, for people.
+    /// The place of the tracker, for people.
     shown: String,
     token: Option<String>,
 }
 
 impl Endpoint {
-    /// Returns the endpoint of the tracker with this configuration on this host, for what is not set otherwise.
-    ///
-    /// # Errors
-    /// Returns why it cannot be found.
+    /// Returns the endpoint of the tracker with this configuration on this host, unless options or variables say
+    /// otherwise. The error says why it cannot be found.
     pub(crate) fn of(config: &Config) -> Result<Self, ClientError> {
         let address = config.control.listen.filter(|address| address.port() != 0).ok_or_else(|| {
             ClientError::Options(
@@ -123,7 +121,7 @@ impl Endpoint {
     }
 }
 
-/// Returns the control socket of the tracker at a URL, if that is on this host, and if this user may use it.
+/// Returns the control socket of the tracker at a URL, if that is on this host and this user may use it.
 fn local_socket(url: &str) -> Option<PathBuf> {
     let uri: Uri = url.parse().ok()?;
     let host = uri.host()?.trim_matches(['[', ']']);
@@ -133,10 +131,7 @@ fn local_socket(url: &str) -> Option<PathBuf> {
 }
 
 impl ControlClient {
-    /// Prepares requests to an endpoint.
-    ///
-    /// # Errors
-    /// Returns which option or variable cannot be used, and why.
+    /// Prepares requests to an endpoint. The error says which option or variable is unusable, and why.
     pub(crate) fn new(endpoint: &Endpoint) -> Result<Self, ClientError> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let url = endpoint.url.clone().or_else(|| variable(URL_VARIABLE));
@@ -188,18 +183,13 @@ impl ControlClient {
         Self { agent, url: "http://localhost".to_owned(), shown, token: None }
     }
 
-    /// Reads a JSON document.
-    ///
-    /// # Errors
-    /// Returns why there is none.
+    /// Reads a JSON document. The error says why there is none.
     pub(crate) fn get(&self, path: &str) -> Result<Value, ClientError> {
         self.request("GET", path, None)
     }
 
-    /// Sends a request, and reads the JSON document of its reply, which is `null` if it is empty.
-    ///
-    /// # Errors
-    /// Returns why there is none.
+    /// Sends a request, and reads the JSON document of its reply: `null` if it is empty. The error says why there is
+    /// none.
     pub(crate) fn request(
         &self,
         method: &str,
@@ -209,10 +199,7 @@ impl ControlClient {
         self.request_within(REPLY_TIME_MAX, method, path, body)
     }
 
-    /// The same with another time to wait for the head of the reply.
-    ///
-    /// # Errors
-    /// Returns why there is none.
+    /// Sends a request like [`request`](Self::request), with another time to wait for the head of the reply.
     pub(crate) fn request_within(
         &self,
         time_max: Duration,
@@ -229,23 +216,18 @@ impl ControlClient {
         })
     }
 
-    /// Returns where the tracker is, for people: the URL of its listener, or its socket.
+    /// Returns the place of the tracker, for people: the URL of its listener, or its socket.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Reads a document as text.
-    ///
-    /// # Errors
-    /// Returns why there is none.
+    /// Reads a document as text. The error says why there is none.
     pub(crate) fn text(&self, path: &str) -> Result<String, ClientError> {
         read(self.send(&Times::of_reply(REPLY_TIME_MAX), "GET", path, None)?)
     }
 
-    /// Begins to read a stream of events, which may never end, but not be silent for long.
-    ///
-    /// # Errors
-    /// Returns why there is none.
+    /// Begins to read a stream of events, which may never end, but must not be silent for long. The error says why
+    /// there is none.
     pub(crate) fn events(&self, path: &str) -> Result<impl BufRead + use<>, ClientError> {
         let response = self.send(&Times::OF_EVENTS, "GET", path, None)?;
         Ok(BufReader::new(response.into_body().into_reader()))
@@ -304,7 +286,7 @@ impl Times {
     }
 }
 
-/// One line of printable characters: the words of a tracker may come from another program.
+/// One line of printable characters: the tracker's words may come from another program.
 impl fmt::Display for ClientError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -347,7 +329,7 @@ fn read_file(file: &Path) -> Result<String, ClientError> {
     shoal_base::file::read_text(file, FILE_BYTES_MAX).map_err(|error| fault(&error))
 }
 
-/// Returns the settings of TLS: the certificates of a file are trusted, or else the system's.
+/// Returns the settings of TLS: they trust the certificates of a file, or else the system's.
 fn tls(ca_file: Option<&Path>) -> Result<TlsConfig, ClientError> {
     let trusted: Vec<Certificate<'static>> = match ca_file {
         Some(file) => {

@@ -1,4 +1,4 @@
-//! `shoal cluster`: the cluster as a running tracker sees it, from the statistics of its control listener.
+//! `shoal cluster`: the cluster from the view of a running tracker, by the statistics of its control listener.
 
 use std::process::ExitCode;
 
@@ -207,7 +207,7 @@ fn row(node: &ClusterNode) -> [String; 7] {
     #[expect(clippy::cast_precision_loss, reason = "it is shown with few digits")]
     let ms = |ms: u64| time(ms as f64 / 1000.0);
     let optional = |value: Option<u64>| value.map_or_else(|| UNKNOWN.to_owned(), ms);
-    // The name of a node with another version is not known.
+    // The name of a node with another version is unknown.
     let name = if node.name.is_empty() { &node.id } else { &node.name };
     [
         printable::line(name),

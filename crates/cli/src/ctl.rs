@@ -1,7 +1,7 @@
-//! `shoal ctl`: the command line over the API of a running tracker.
+//! `shoal ctl`: the command line for the API of a running tracker.
 //!
-//! Every command is one or two requests to the control listener ([`crate::client`]), so what it may do depends on its
-//! token only. `token` needs no tracker.
+//! Every command is one or two requests to the control listener ([`crate::client`]), so its rights only depend on its
+//! token. `token` needs no tracker.
 
 pub(crate) mod show;
 
@@ -19,10 +19,10 @@ use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::operations::NewDetails;
 use shoal_runtime::{output, printable};
 
-/// Time to wait for a snapshot: as long as the tracker lets a connection last.
+/// Time to wait for a snapshot: the maximum time of a connection.
 const SNAPSHOT_TIME_MAX: Duration = Duration::from_secs(3600);
 
-/// Time to wait for an upgrade: as long as the new process may take to read its configuration, and to take over.
+/// Time to wait for an upgrade: the maximum time for the new process to read its configuration and to take over.
 const UPGRADE_TIME_MAX: Duration = Duration::from_secs(300);
 
 /// Maximum size of an event of the feed of changes.
@@ -263,7 +263,7 @@ pub fn run(ctl: &Ctl) -> Result<String, Failure> {
     Ok(show::show(&ctl.action, &reply))
 }
 
-/// Prints the events of the feed of changes as they come, until their reader is gone.
+/// Prints the events of the feed of changes as they come, until the reader of the output is gone.
 fn follow(client: &ControlClient, cursor: Option<&str>) -> Result<String, Failure> {
     let cursor = cursor.map_or_else(String::new, |cursor| format!("?cursor={}", encode(cursor)));
     let mut events = client.events(&format!("/api/v1/changes{cursor}"))?;
@@ -276,7 +276,7 @@ fn follow(client: &ControlClient, cursor: Option<&str>) -> Result<String, Failur
         if has_ended {
             return Err(Failure::Other(anyhow!("the feed has ended; --cursor with the last cursor goes on")));
         }
-        // Without changes, other lines show that the feed is there.
+        // Without changes, other lines show that the feed works.
         let is_closed = match line.strip_prefix("data: ") {
             Some(event) => output::print(&(printable::json(event) + "\n"))?,
             None => output::is_closed(),

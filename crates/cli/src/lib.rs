@@ -10,8 +10,8 @@
 //! | [`state`] | snapshots |
 //! | [`tls`] | certificates to try HTTPS with |
 //!
-//! A command returns its text or a [`Failure`](shoal_runtime::failure::Failure); the program prints it and ends. The crate must not
-//! serve anything.
+//! A command returns its text or a [`Failure`](shoal_runtime::failure::Failure). The program prints it and ends. The
+//! crate must not serve anything.
 #![deny(unsafe_code)]
 
 pub mod access;

@@ -92,10 +92,10 @@ struct Report {
     begun_unix_s: u64,
     age_s: u64,
     timeout_s: u32,
-    /// The swarms of each set when the snapshot was begun.
+    /// The swarms of each set at the beginning of the snapshot.
     swarms: [u64; SwarmSet::ALL.len()],
     bytes: u64,
-    /// The content, with `verify`.
+    /// The content, for `verify`.
     #[serde(skip_serializing_if = "Option::is_none")]
     read: Option<Read>,
 }
@@ -253,16 +253,16 @@ fn eprintln_if_possible(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Swarms that are collected before they become blocks.
+/// Number of swarms that are collected before they become blocks.
 const COLLECTED: usize = 4096;
 
-/// Swarms of one set that are not written yet.
+/// Swarms of one set that are not yet written.
 struct Collected {
     set: SwarmSet,
     swarms: Vec<Swarm>,
 }
 
-/// As [`SwarmPart`], with memory of its own.
+/// Like [`SwarmPart`], with its own memory.
 struct Swarm {
     id: InfoHash,
     completed: u32,
@@ -323,7 +323,7 @@ fn import(directory: &Path, replaces: bool, timeout_s: u32, program: &str) -> Re
 
 enum ImportError {
     Io(io::Error),
-    /// The number of a line, and what is wrong with it.
+    /// The number of a line, and its fault.
     Line(String),
 }
 
@@ -364,8 +364,8 @@ fn convert(
     Ok((out, summary))
 }
 
-/// Adds the peers of a line to the set of their family. The completed downloads go to the first one that has peers, or to
-/// IPv4 if none has.
+/// Adds the peers of a line to the set of their family. The completed downloads go to the first family with peers, or
+/// to IPv4 if there are none.
 fn collect(line: &Line, timeout_s: u32, sets: &mut [Collected; 2]) -> Result<(), String> {
     let info_hash = shoal_access::torrents::parse_hash(line.info_hash.as_bytes());
     let info_hash = info_hash

@@ -49,7 +49,7 @@ pub struct SelfSigned {
     force: bool,
 }
 
-/// Executes the command, and returns the text that says what to do next.
+/// Executes the command, and returns a text with the next steps.
 pub fn run(action: &Action) -> Result<String, Failure> {
     let Action::SelfSigned(arguments) = action;
     let (certificate, key) = files(arguments)?;
@@ -67,8 +67,7 @@ pub fn run(action: &Action) -> Result<String, Failure> {
     Ok(advice(arguments, &certificate, &key))
 }
 
-/// Returns the paths of certificate and key, in a form that stays valid if the tracker is started in another
-/// directory.
+/// Returns the paths of certificate and key, in a form that stays valid if the tracker starts in another directory.
 fn files(arguments: &SelfSigned) -> Result<(PathBuf, PathBuf), Failure> {
     let (certificate, key) = match (&arguments.out, &arguments.cert, &arguments.key) {
         (Some(directory), ..) => {
@@ -93,8 +92,8 @@ fn make_way(files: &[&Path], is_forced: bool) -> Result<(), Failure> {
             Ok(_) if !is_forced => {
                 return Err(Failure::Configuration(format!("{shown} exists; --force replaces it")));
             }
-            // The file is removed rather than overwritten, so that a process that has it open, or a link to it,
-            // does not see the new key.
+            // The file is removed rather than overwritten, so that a process that has it open, or a link to it, does
+            // not see the new key.
             Ok(_) => fs::remove_file(file).with_context(|| format!("{shown} cannot be replaced"))?,
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => Err(error).with_context(|| format!("{shown} cannot be read"))?,

@@ -1,13 +1,15 @@
 //! `shoal top`: the figures of the status page in the terminal.
 //!
-//! It asks the control listener for its statistics ([`shoal_control::stats`]) at an interval, and shows them with their rates:
+//! It requests the statistics of the control listener ([`shoal_control::stats`]) at an interval, and shows them with
+//! their rates:
 //!
 //! - `figures` makes tables of two statistics, which `table` draws.
-//! - `screen` is what the operator has chosen, and `view` the picture of it. Both are pure. `session` owns the terminal, and
-//!   connects them with keys and replies.
-//! - `plain` prints the same tables as text, where there is no terminal.
+//! - `screen` is the operator's choice, and `view` its picture. Both are pure. `session` owns the terminal, and
+//!   connects
+//!   them with keys and replies.
+//! - `plain` prints the same tables as text, without a terminal.
 //!
-//! It shares no memory with the tracker, and may run on another host and be of another version.
+//! It shares no memory with the tracker, and may run on another host with another version.
 
 mod figures;
 pub(crate) mod numbers;
@@ -84,7 +86,7 @@ Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments are invali
 
 /// A reply of the tracker.
 struct Reply {
-    /// As it was sent.
+    /// The text as sent.
     text: String,
     stats: Stats,
 }
@@ -95,7 +97,7 @@ pub fn run(top: &Top) -> Result<(), Failure> {
     if top.once || top.json || !has_screen() {
         return plain::follow(top, &client);
     }
-    // A mistake in the arguments is told before the screen is taken over.
+    // Errors in the arguments are reported before the screen is taken over.
     let first = ask(&client)?;
     let screen = Screen::new(client.shown(), output::has_colour(), top.view, top.interval);
     session::run(client, screen, first)

@@ -1,43 +1,43 @@
-//! The connection to NATS, on a thread with a runtime of its own, so that neither requests nor the control listener wait
-//! for it.
+//! The connection to NATS, on a separate thread and runtime, so that neither requests nor the control listener wait for
+//! it.
 //!
-//! The client library connects again for as long as the tracker runs, at growing pauses. This module says in the log when
-//! NATS is away and when it is back, and passes messages on by two bounded queues. A message that finds its queue full is
-//! dropped and counted; the protocol of the nodes notices and asks again.
+//! The client library reconnects for as long as the tracker runs, at growing pauses of up to four seconds. This module
+//! logs when NATS goes away and comes back, and passes messages through two bounded queues. A message for a full queue
+//! is dropped and counted; the protocol of the nodes notices and asks again.
 //!
-//! The client library reads a line or a message of any length into memory. A server that sends bytes without an end is therefore
-//! left: the runtime is dropped with all buffers of the client library, and after a pause there is a new one. The same happens if
-//! the task of the client library ends, as it does by a panic.
+//! The client library reads a line or a message of any length into memory. So this module gives up a server that sends
+//! bytes without an end: it drops the runtime with all buffers of the library, and starts a new one after a pause. It
+//! does the same if the task of the library ends, as after a panic.
 //!
-//! Any client of NATS that may publish to a subject of the cluster chooses the headers of its messages, and the published client library
-//! parses them into a map of any size, and gives the connection up because of a malformed one. Batches need no headers, but replies of
-//! JetStream and values of the shared state do, and their subjects can be published to as well. The server passes headers to a
-//! connection or does not, for all subjects alike, so a second connection without them would have moved the problem. The library is
-//! therefore built with a patch (`vendor/async-nats`) that bounds headers before they are parsed, for every subject. Those beyond are
-//! left out and counted; the message comes without them, so that no stream of messages has a gap.
+//! Any NATS client with the right to publish to a subject of the cluster chooses the headers of its messages. The
+//! published client library parses them into a map of any size, and gives up the connection at a malformed one. Batches
+//! need no headers, but replies of JetStream and values of the shared state do, and their subjects are open to the same
+//! clients. A server passes headers on a connection for all subjects or for none, so a second connection without
+//! headers would only move the problem. A patch of the library (`vendor/async-nats`) therefore bounds headers before
+//! they are parsed. It leaves out and counts the rest, and passes the message on, so that no stream of messages has a
+//! gap.
 //!
-//! Neither workers nor the control listener call the client library. It connects again at pauses of up to four seconds,
-//! forever. Messages of the node that wait while NATS is away are dropped and counted, since they would be out of date.
-//! A connection that was lost has lost messages, even if it is back before the node has looked. The node therefore
-//! follows the number of connections, and not only whether there is one.
+//! Messages that wait while NATS is away are dropped and counted, since they would be out of date. A connection that
+//! was lost has lost messages, even if it is back before the node looks. So the node follows the number of connections,
+//! not only whether one is open.
 //!
-//! NATS tells its clients of other servers. The tracker ignores these: the sandbox permits the ports of the configured
-//! servers only, and certificates need not cover what servers call each other. 8 MiB without a message are bytes
+//! NATS tells its clients of other servers. The tracker ignores these: the sandbox permits only the ports of configured
+//! servers, and certificates need not cover what servers call each other. 8 MiB without a message count as bytes
 //! without an end.
 //!
-//! Two alternatives to the patch of the client library were rejected. `CONNECT` with `headers: false` would make the
-//! server strip headers of JetStream as well, which the shared state needs. A client of our own would have to follow
-//! TLS, nkeys, JWTs and reconnects of NATS.
+//! Two alternatives to the patch were rejected. `CONNECT` with `headers: false` would also make the server strip
+//! headers of JetStream, which the shared state needs. A client of our own would have to follow TLS, nkeys, JWTs and
+//! reconnects of NATS.
 //!
-//! The log has one line when NATS is away, another one for another reason, and one when it is back. The client library
-//! logs each attempt as an error, so its lines of the levels up to "info" are left out.
+//! The log has one line when NATS goes away, one for each further reason, and one when it is back. The client library
+//! logs each attempt as an error, so its lines up to the level "info" are left out.
 
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver as Inbox, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ use async_nats::client::PublishErrorKind;
 use async_nats::{AuthError, Client, ConnectOptions, Event, Server, ServerAddr, Subject};
 use futures_util::StreamExt;
 use futures_util::stream::select_all;
+use parking_lot::Mutex;
+use shoal_base::metrics::Gauge;
 use shoal_config::{ClusterConfig, NatsServer};
 use shoal_net::Waker;
 use tokio::runtime::{Builder, Runtime};
@@ -69,41 +71,41 @@ const SUBSCRIPTION_MESSAGES_MAX: usize = 1024;
 /// Maximum number of commands that wait in the client library.
 const COMMANDS_MAX: usize = 256;
 
-/// Time after which a server that is silent is asked for a sign of life. Two that are not answered end the connection.
+/// Time after which a silent server is asked for a sign of life. Two unanswered pings end the connection.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
 /// Maximum time of an attempt to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Pauses between attempts to connect: the second one follows after about the first, and each pause is twice the one before.
+/// Pauses between attempts to connect: the first and the maximum. Each is twice the one before.
 const RETRY_MS: (u64, u64) = (100, 4000);
 
 /// Pause after a connection that was given up.
 const PAUSE: Duration = Duration::from_millis(RETRY_MS.1);
 
-/// Number of refusals of the server that are remembered.
+/// Number of remembered refusals of the server.
 const VIOLATIONS_MAX: usize = 8;
 
-/// Maximum number of bytes of a server without a message among them, unless the server permits messages of half of it or more: then
-/// twice the largest of them. The client library collects as many bytes as a line or a message claims to have.
+/// Maximum number of bytes from a server without a message among them. If the server permits messages of half of it or
+/// more, the maximum is twice the largest message. The client library collects as many bytes as a line or a message
+/// claims to have.
 const SILENT_BYTES_MAX: u64 = 8 << 20;
 
 /// Largest message that a server can permit.
 const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
 
-/// Bytes of a second that do not count: signs of life, and news of other servers.
+/// Bytes per second that do not count: signs of life, and news of other servers.
 const SILENT_BYTES_PER_S: u64 = 4;
 
-/// Number of errors of the server that are told apart in the log.
+/// Number of server errors that the log distinguishes.
 const ERRORS_MAX: usize = 8;
 
 /// Time between two looks at the bytes of the server.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Maximum time for the last messages of a node that ends.
+/// Maximum time for the last messages of an ending node.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 
-/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionSettings {
     pub(super) servers: Vec<NatsServer>,
@@ -114,10 +116,8 @@ pub(super) struct ConnectionSettings {
 }
 
 impl ConnectionSettings {
-    /// Returns the settings of a connection with this name, and checks their files.
-    ///
-    /// # Errors
-    /// Returns the key, its value and what is wrong with it.
+    /// Returns the settings of a connection with this name, and checks their files. The error is the key, its value and
+    /// what is wrong with it.
     pub(super) fn read(config: &ClusterConfig, name: String) -> Result<Self, String> {
         Ok(Self {
             servers: config.servers.clone(),
@@ -129,14 +129,13 @@ impl ConnectionSettings {
     }
 }
 
-/// A message of another node.
 #[derive(Debug)]
 pub(super) struct Received {
     pub(super) subject: Subject,
     pub(super) payload: bytes::Bytes,
 }
 
-/// The state of the connection, which the threads share.
+/// The state of the connection, which several threads share.
 #[derive(Debug)]
 pub struct Link {
     inbox: SyncSender<Received>,
@@ -146,57 +145,55 @@ pub struct Link {
     is_connected: AtomicBool,
     connects: AtomicU64,
     /// Messages that were dropped because too many waited for the node.
-    overflowed: AtomicU64,
+    pub(super) overflowed: Gauge,
     /// How often the client library has dropped messages because too many waited in it.
-    slow_consumer: AtomicU64,
+    pub(super) slow_consumer: Gauge,
     /// Messages of the node that were dropped because too many waited for the connection.
-    unsent: AtomicU64,
+    pub(super) unsent: Gauge,
     /// Messages of the node that were dropped because the server does not permit messages of their size.
-    too_large: AtomicU64,
+    pub(super) too_large: Gauge,
     /// Headers of messages that the client library has left out.
-    ignored_headers: AtomicU64,
-    traffic_in: Traffic,
-    traffic_out: Traffic,
+    pub(super) ignored_headers: Gauge,
+    pub(super) received: Traffic,
+    pub(super) sent: Traffic,
     client: Mutex<Option<Client>>,
     notices: Mutex<Notices>,
 }
 
-/// The state of the log about the connection.
 #[derive(Debug, Default)]
 struct Notices {
-    /// Since when NATS is away, once that was logged.
+    /// Since when NATS is away, once this was logged.
     away_since: Option<Instant>,
-    /// Why.
+    /// Why NATS is away.
     reason: String,
     /// The faults of the servers at the last attempt.
     server_faults: String,
-    /// Why a server that is there does not suffice.
+    /// Why a reachable server does not suffice.
     limit: Option<String>,
     errors: Vec<(String, Repeated)>,
-    /// All errors beyond those.
+    /// All errors beyond those above.
     other_errors: Repeated,
-    /// The last refusals of the server because of a permission.
+    /// The last messages that the server refused for lack of a permission.
     violations: VecDeque<String>,
 }
 
-/// Messages of one direction since the start, and the bytes of their subjects and contents.
 #[derive(Debug, Default)]
-struct Traffic {
-    messages: AtomicU64,
-    bytes: AtomicU64,
+pub(super) struct Traffic {
+    pub(super) messages: Gauge,
+    pub(super) bytes: Gauge,
 }
 
 impl Traffic {
     fn count(&self, subject: &str, payload: &[u8]) {
-        self.messages.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add((subject.len() + payload.len()) as u64, Ordering::Relaxed);
+        self.messages.add(1);
+        self.bytes.add((subject.len() + payload.len()) as u64);
     }
 }
 
-/// Advice to the operator, by the reason why NATS is away.
+/// Advice to the operator, which depends on why NATS is away.
 #[derive(Clone, Debug, Default)]
 struct Advice {
-    /// The keys of the credentials.
+    /// The configuration keys of the credentials.
     credentials: &'static str,
     /// The servers whose names are looked up.
     names: String,
@@ -209,7 +206,7 @@ impl Advice {
         Self { credentials: settings.credentials.keys(), names: names.join(", ") }
     }
 
-    /// Returns a reason with what it means, if the client library does not say so.
+    /// Adds an explanation to a reason, if the client library gives none.
     fn explain(&self, reason: &str) -> String {
         let Self { credentials, names } = self;
         // The client library names the kind of an error twice.
@@ -233,17 +230,8 @@ impl Advice {
     }
 }
 
-/// Messages and bytes of both directions since the start.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Flow {
-    pub messages_in: u64,
-    pub messages_out: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-}
-
 impl Link {
-    /// Creates the state of a connection that is away, and the queue of its messages.
+    /// Creates the state of a closed connection, and the queue of its messages.
     pub(super) fn new(waker: Waker) -> (Arc<Self>, Inbox<Received>) {
         let (inbox, received) = sync_channel(INBOX_MESSAGES_MAX);
         let link = Self {
@@ -252,63 +240,27 @@ impl Link {
             inbox_bytes: AtomicUsize::new(0),
             is_connected: AtomicBool::new(false),
             connects: AtomicU64::new(0),
-            overflowed: AtomicU64::new(0),
-            slow_consumer: AtomicU64::new(0),
-            unsent: AtomicU64::new(0),
-            too_large: AtomicU64::new(0),
-            ignored_headers: AtomicU64::new(0),
-            traffic_in: Traffic::default(),
-            traffic_out: Traffic::default(),
+            overflowed: Gauge::default(),
+            slow_consumer: Gauge::default(),
+            unsent: Gauge::default(),
+            too_large: Gauge::default(),
+            ignored_headers: Gauge::default(),
+            received: Traffic::default(),
+            sent: Traffic::default(),
             client: Mutex::default(),
             notices: Mutex::default(),
         };
         (Arc::new(link), received)
     }
 
-    /// Returns whether NATS is there.
+    /// Returns whether NATS is connected.
     pub fn is_connected(&self) -> bool {
         self.is_connected.load(Ordering::Acquire)
     }
 
-    /// Returns how often the connection was made.
+    /// Returns how often the connection was opened.
     pub fn connects(&self) -> u64 {
         self.connects.load(Ordering::Acquire)
-    }
-
-    /// Returns the messages that were dropped because too many waited for the node.
-    pub fn overflowed(&self) -> u64 {
-        self.overflowed.load(Ordering::Relaxed)
-    }
-
-    /// Returns how often the client library has dropped messages because too many waited in it.
-    pub fn slow_consumer(&self) -> u64 {
-        self.slow_consumer.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages of the node that were dropped because too many waited for the connection.
-    pub fn unsent(&self) -> u64 {
-        self.unsent.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages of the node that were dropped because the server does not permit their size.
-    pub fn too_large(&self) -> u64 {
-        self.too_large.load(Ordering::Relaxed)
-    }
-
-    /// Returns the headers of messages that were left out because they are malformed or too large.
-    pub fn ignored_headers(&self) -> u64 {
-        self.ignored_headers.load(Ordering::Relaxed)
-    }
-
-    /// Returns the messages and bytes since the start.
-    pub fn flow(&self) -> Flow {
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Flow {
-            messages_in: read(&self.traffic_in.messages),
-            messages_out: read(&self.traffic_out.messages),
-            bytes_in: read(&self.traffic_in.bytes),
-            bytes_out: read(&self.traffic_out.bytes),
-        }
     }
 
     /// Returns the name of the server, while NATS is there.
@@ -317,9 +269,9 @@ impl Link {
         Some(client.server_info().server_name).filter(|name| !name.is_empty())
     }
 
-    /// Returns why NATS is away, while it is, or why it does not suffice.
+    /// Returns why NATS is away or does not suffice.
     pub fn fault(&self) -> Option<String> {
-        let notices = self.notices();
+        let notices = self.notices.lock();
         if self.is_connected() {
             return notices.limit.clone();
         }
@@ -328,29 +280,23 @@ impl Link {
 
     /// Puts a message into the queue of the node, if there is room.
     pub(super) fn put(&self, message: Received) {
-        self.traffic_in.count(&message.subject, &message.payload);
+        self.received.count(&message.subject, &message.payload);
         let bytes = size(&message);
         let waiting = self.inbox_bytes.fetch_add(bytes, Ordering::Relaxed);
         if waiting + bytes > INBOX_BYTES_MAX || self.inbox.try_send(message).is_err() {
             self.inbox_bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.overflowed.fetch_add(1, Ordering::Relaxed);
+            self.overflowed.add(1);
         }
         self.waker.wake();
     }
 
-    /// Records that the node has taken a message from the queue.
     pub(super) fn took(&self, message: &Received) {
         self.inbox_bytes.fetch_sub(size(message), Ordering::Relaxed);
     }
 
-    /// Records a message of the node that was dropped.
-    pub(super) fn count_unsent(&self) {
-        self.unsent.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Records that the connection was made.
     pub(super) fn connected(&self) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         self.connects.fetch_add(1, Ordering::AcqRel);
         self.is_connected.store(true, Ordering::Release);
         notices.reason.clear();
@@ -360,9 +306,9 @@ impl Link {
         }
     }
 
-    /// Records why NATS is away, and logs it unless that was logged.
+    /// Records why NATS is away, and logs the reason unless it was logged before.
     fn away(&self, reason: &str) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         self.is_connected.store(false, Ordering::Release);
         let is_known = notices.away_since.is_some() && notices.reason == reason;
         reason.clone_into(&mut notices.reason);
@@ -372,9 +318,9 @@ impl Link {
         }
     }
 
-    /// Records the size of the largest message that the server permits, and logs it if that is too small.
+    /// Records the largest message size that the server permits, and logs a size that is too small.
     fn note_payload_max(&self, bytes: usize) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         notices.limit = (bytes < MESSAGE_BYTES_MAX).then(|| {
             format!(
                 "its max_payload is {bytes}, and nodes send messages of up to {MESSAGE_BYTES_MAX} bytes: set it to that or more"
@@ -389,14 +335,11 @@ impl Link {
         }
     }
 
-    /// Records an event of the client library.
     fn note(&self, event: Event, advice: &Advice) {
         match event {
             Event::Connected => self.connected(),
             Event::Disconnected | Event::Closed => self.away("the connection was lost"),
-            Event::SlowConsumer(_) => {
-                self.slow_consumer.fetch_add(1, Ordering::Relaxed);
-            }
+            Event::SlowConsumer(_) => self.slow_consumer.add(1),
             Event::LameDuckMode => {
                 tracing::info!("the NATS server is about to end; another one will be used")
             }
@@ -404,34 +347,34 @@ impl Link {
             Event::ServerError(error) => {
                 let error = error.to_string();
                 self.note_violation(&error);
-                // The log tells in its own words that the shared state may not be used.
+                // The shared state logs its own lack of permissions.
                 if !["$JS.", "$KV."].into_iter().any(|part| error.contains(part)) {
                     self.log_error(&error);
                 }
             }
             Event::ClientError(error) if self.is_connected() => self.log_error(&error.to_string()),
             Event::ClientError(error) => {
-                let detail = self.notices().server_faults.clone();
+                let detail = self.notices.lock().server_faults.clone();
                 let kind = error.to_string();
                 let kind = kind.strip_prefix("nats: ").unwrap_or(&kind);
-                // The faults of the servers begin with the kind, and those before may be of another one.
+                // The faults of the servers begin with the kind. Earlier ones may have another kind.
                 self.away(&advice.explain(if detail.contains(kind) { &detail } else { kind }));
             }
         }
     }
 
-    /// Records the faults of the servers, for the next message that NATS is away.
+    /// Records the faults of the servers, for the next log line that NATS is away.
     fn note_servers(&self, servers: &[Server]) {
         let fault = |server: &Server| {
             let error = server.last_error.as_ref()?;
             Some(format!("{}:{}: {error}", server.addr.host(), server.addr.port()))
         };
-        self.notices().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
+        self.notices.lock().server_faults = servers.iter().filter_map(fault).collect::<Vec<_>>().join("; ");
     }
 
     fn note_violation(&self, error: &str) {
         if error.to_lowercase().contains("permissions violation") {
-            let violations = &mut self.notices().violations;
+            let violations = &mut self.notices.lock().violations;
             violations.truncate(VIOLATIONS_MAX - 1);
             violations.push_front(error.to_owned());
         }
@@ -439,22 +382,20 @@ impl Link {
 
     /// Returns whether the server has refused a message because its user may not publish to this subject.
     pub(super) fn may_not_publish(&self, subject: &str) -> bool {
-        self.notices().violations.iter().any(|violation| violation.contains(subject))
+        self.notices.lock().violations.iter().any(|violation| violation.contains(subject))
     }
 
-    /// Returns the client, once there is one.
     pub(super) fn client(&self) -> Option<Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.client.lock().clone()
     }
 
-    /// Replaces the client by that of a new connection.
     fn set_client(&self, client: Client) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client);
+        *self.client.lock() = Some(client);
     }
 
-    /// Logs an error of a connection that goes on, at most once a minute.
+    /// Logs an error that does not end the connection, at most once a minute.
     fn log_error(&self, error: &str) {
-        let mut notices = self.notices();
+        let mut notices = self.notices.lock();
         let Notices { errors, other_errors, .. } = &mut *notices;
         let is_known = errors.iter().any(|(text, _)| text == error);
         if !is_known && errors.len() < ERRORS_MAX {
@@ -466,36 +407,28 @@ impl Link {
             tracing::warn!(error, unlogged, "NATS has refused something");
         }
     }
-
-    fn notices(&self) -> MutexGuard<'_, Notices> {
-        self.notices.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// Returns the memory of a message in the queue, about.
+/// Returns the approximate memory of a message in the queue.
 fn size(message: &Received) -> usize {
     message.payload.len() + message.subject.len() + size_of::<Received>()
 }
 
-/// The parts of a node that use JetStream, if it has them.
+/// The parts of a node that use JetStream, if there are any.
 #[derive(Clone)]
 pub(super) struct Followed {
     pub(super) shared: Option<(Arc<SharedState>, NodeKeys)>,
     pub(super) credit: Option<Arc<CreditLink>>,
 }
 
-/// The thread of the connection.
 pub(super) struct Connection {
     thread: JoinHandle<()>,
-    /// Ends with the thread.
     running: oneshot::Receiver<()>,
 }
 
 impl Connection {
-    /// Starts the thread, which goes on until the other end of `outgoing` is gone.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts the thread. It ends when the other end of `outgoing` is dropped. Fails if the kernel provides no more
+    /// threads.
     pub(super) fn start(
         settings: ConnectionSettings,
         subjects: Vec<String>,
@@ -512,7 +445,7 @@ impl Connection {
             while let Some(runtime) = next {
                 let ended =
                     runtime.block_on(pass_messages(&settings, &subjects, &link, &mut outgoing, &followed));
-                // A look-up of a name may still go on. The buffers of the client library end with its tasks.
+                // A name may still be looked up. The buffers of the client library end with its tasks.
                 runtime.shutdown_background();
                 match ended {
                     Ok(End::Stopped) => return,
@@ -536,9 +469,9 @@ impl Connection {
         anyhow::anyhow!("the thread of the connection to NATS has ended")
     }
 
-    /// Waits until the last messages are sent, or could not be sent in time.
+    /// Waits until the last messages are sent, or their time is over.
     pub(super) fn finish(self) {
-        // A panic of the thread is in the log.
+        // A panic of the thread is already in the log.
         let _ended = self.thread.join();
     }
 }
@@ -548,7 +481,7 @@ impl Connection {
 enum End {
     /// The node has ended.
     Stopped,
-    /// The server sends bytes that make no message.
+    /// The server sends bytes without any message.
     Flooded,
     /// The task of the client library has ended.
     Lost,
@@ -600,21 +533,19 @@ async fn pass_messages(
 /// Publishes messages until the node or the client ends.
 async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Outgoing>) -> End {
     while let Some(message) = outgoing.recv().await {
-        // Messages that wait while NATS is away would be out of date when it is back.
+        // Messages that wait while NATS is away would be out of date later.
         if !link.is_connected() {
-            link.count_unsent();
+            link.unsent.add(1);
             continue;
         }
         let (subject, payload) = (message.subject, message.payload);
         let published = client.publish(subject.clone(), payload.clone()).await;
         match published.map_err(|error| error.kind()) {
-            Ok(()) => link.traffic_out.count(&subject, &payload),
-            Err(PublishErrorKind::MaxPayloadExceeded) => {
-                link.too_large.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(PublishErrorKind::InvalidSubject) => link.count_unsent(),
+            Ok(()) => link.sent.count(&subject, &payload),
+            Err(PublishErrorKind::MaxPayloadExceeded) => link.too_large.add(1),
+            Err(PublishErrorKind::InvalidSubject) => link.unsent.add(1),
             Err(PublishErrorKind::Send) => {
-                link.count_unsent();
+                link.unsent.add(1);
                 return End::Lost;
             }
         }
@@ -622,8 +553,8 @@ async fn send_messages(client: &Client, link: &Link, outgoing: &mut Receiver<Out
     End::Stopped
 }
 
-/// Waits until the server of one connection has sent too many bytes without a message among them. Meanwhile looks at the size
-/// of messages that it permits, and counts the headers that the client library has left out.
+/// Waits until the server of a connection has sent too many bytes without a message. Meanwhile follows the message size
+/// that the server permits, and counts the headers that the client library has left out.
 async fn wait_for_flood(client: &Client, link: &Link) {
     let statistics = client.statistics();
     let progress = || (link.connects(), statistics.in_messages.load(Ordering::Relaxed));
@@ -633,7 +564,7 @@ async fn wait_for_flood(client: &Client, link: &Link) {
     while bytes() - bytes_then <= silent_bytes_max(client.max_payload(), since.elapsed()) {
         tokio::time::sleep(LOOK_EVERY).await;
         let ignored_before = mem::replace(&mut ignored, statistics.ignored_headers.load(Ordering::Relaxed));
-        link.ignored_headers.fetch_add(ignored - ignored_before, Ordering::Relaxed);
+        link.ignored_headers.add(ignored - ignored_before);
         if progress() != last {
             (last, bytes_then, since) = (progress(), bytes(), Instant::now());
         }
@@ -650,8 +581,8 @@ fn silent_bytes_max(payload_max: usize, since: Duration) -> u64 {
     SILENT_BYTES_MAX.max(2 * largest).saturating_add(SILENT_BYTES_PER_S.saturating_mul(since.as_secs()))
 }
 
-/// Waits before the next connection, and drops the messages of the node meanwhile. Returns a new runtime, or `None` once the
-/// node has ended.
+/// Waits before the next connection, and drops the messages of the node meanwhile. Returns a new runtime, or `None`
+/// once the node has ended.
 fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> Option<Runtime> {
     let runtime = loop {
         match new_runtime() {
@@ -665,7 +596,7 @@ fn pause(link: &Link, outgoing: &mut Receiver<Outgoing>) -> Option<Runtime> {
     };
     let drop_messages = async {
         while outgoing.recv().await.is_some() {
-            link.count_unsent();
+            link.unsent.add(1);
         }
     };
     let ended = runtime.block_on(async { tokio::time::timeout(PAUSE, drop_messages).await });
@@ -686,7 +617,7 @@ fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
         .no_echo()
         .retry_on_initial_connect()
         .max_reconnects(None)
-        // Others may have names and ports that the sandbox forbids and no certificate covers.
+        // The sandbox may forbid the names and ports of other servers, and certificates may not cover them.
         .ignore_discovered_servers()
         .ping_interval(PING_EVERY)
         .connection_timeout(CONNECT_TIME_MAX)
@@ -710,8 +641,8 @@ fn options(settings: ConnectionSettings, link: &Arc<Link>) -> ConnectOptions {
     options
 }
 
-/// Returns the pause before an attempt. The first one has none. `random` is from 0 to 1, so that many nodes do not come back
-/// at the same moment.
+/// Returns the pause before an attempt. The first has none. `random` is from 0 to 1, so that many nodes do not come
+/// back at the same moment.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
@@ -748,10 +679,10 @@ mod tests {
         for _ in 0..=INBOX_MESSAGES_MAX {
             link.put(message(1));
         }
-        assert_eq!(link.overflowed(), 1);
+        assert_eq!(link.overflowed.read(), 1);
         inbox.try_iter().for_each(|message| link.took(&message));
         link.put(message(1));
-        assert_eq!(link.overflowed(), 1, "there is room again");
+        assert_eq!(link.overflowed.read(), 1, "there is room again");
     }
 
     #[test]
@@ -760,7 +691,7 @@ mod tests {
         for _ in 0..INBOX_BYTES_MAX >> 20 {
             link.put(message(1 << 20));
         }
-        assert_eq!(link.overflowed(), 1, "their heads take memory, too");
+        assert_eq!(link.overflowed.read(), 1, "their heads take memory, too");
         inbox.try_iter().for_each(|message| link.took(&message));
         assert_eq!(link.inbox_bytes.load(Ordering::Relaxed), 0);
     }
@@ -782,7 +713,7 @@ mod tests {
             link.log_error(&number.to_string());
             link.log_error("0");
         }
-        let mut notices = link.notices();
+        let mut notices = link.notices.lock();
         assert_eq!(notices.errors.len(), ERRORS_MAX);
         let later = Instant::now() + Duration::from_mins(1);
         assert_eq!(notices.errors[0].1.note(later), Some(ERRORS_MAX as u64 + 3));
@@ -797,7 +728,7 @@ mod tests {
         assert_eq!((link.is_connected(), link.fault()), (false, None));
         link.note(Event::ClientError(ClientError::Other("no route".to_owned())), &advice);
         assert_eq!(link.fault().as_deref(), Some("no route"));
-        link.notices().server_faults = "a:4222: IO error: refused".to_owned();
+        link.notices.lock().server_faults = "a:4222: IO error: refused".to_owned();
         link.note(Event::ClientError(ClientError::Other("IO error".to_owned())), &advice);
         assert_eq!(link.fault().as_deref(), Some("a:4222: IO error: refused"));
         link.note(Event::Connected, &advice);

@@ -1,9 +1,9 @@
 //! The credentials of the connection to NATS, and its certificates.
 //!
-//! Files are checked at the start and read again at each connection, so that credentials can be replaced while the tracker
-//! runs. Their contents appear in no log.
+//! Files are checked at the start and read again at each connection, so that credentials can be replaced while the
+//! tracker runs. No log shows their contents.
 //!
-//! Nkeys are the reason for a second implementation of Ed25519 in the tree: the client signs with `nkeys` only.
+//! Nkeys are why the tree has a second implementation of Ed25519: the client signs with `nkeys` only.
 
 use std::path::{Path, PathBuf};
 
@@ -13,13 +13,12 @@ use shoal_config::ClusterConfig;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Maximum size of a file with credentials.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 /// Maximum size of a file of certificates. The authorities of a system have some 250 KiB.
 const PEM_BYTES_MAX: u64 = 4 << 20;
 
-/// The markers of the parts of a file of credentials (`nsc generate creds`).
+/// The markers around the parts of a file of credentials (`nsc generate creds`).
 const JWT_MARKERS: [&str; 2] = ["-----BEGIN NATS USER JWT-----", "------END NATS USER JWT------"];
 const SEED_MARKERS: [&str; 2] = ["-----BEGIN USER NKEY SEED-----", "------END USER NKEY SEED------"];
 
@@ -39,17 +38,15 @@ pub(super) enum Credentials {
 /// The certificate files of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Certificates {
-    /// The authorities, instead of those of the system.
+    /// The trusted authorities, instead of the system's.
     pub(super) authorities: Option<PathBuf>,
     /// The files of the certificate and the key to show.
     pub(super) own: Option<(PathBuf, PathBuf)>,
 }
 
 impl Credentials {
-    /// Returns the configured ones, and checks their files.
-    ///
-    /// # Errors
-    /// Returns the key, its value and what is wrong with it.
+    /// Returns the configured credentials, and checks their files. The error is the key, its value and what is wrong
+    /// with it.
     pub(super) fn read(config: &ClusterConfig) -> Result<Self, String> {
         let (key, credentials) = if let Some(file) = &config.credentials {
             ("credentials", Self::Key(file.clone()))
@@ -64,7 +61,7 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Returns the keys of the configuration that name them.
+    /// Returns the configuration keys of the credentials.
     pub(super) const fn keys(&self) -> &'static str {
         match self {
             Self::None => "none are configured, by cluster.user, cluster.token_file or cluster.credentials",
@@ -94,10 +91,7 @@ impl Credentials {
 }
 
 impl Certificates {
-    /// Returns the configured files, and checks them.
-    ///
-    /// # Errors
-    /// Returns the key, its value and what is wrong with it.
+    /// Returns the configured files, and checks them. The error is the key, its value and what is wrong with it.
     pub(super) fn read(config: &ClusterConfig) -> Result<Self, String> {
         let fault = |key: &str, file: &Path, accepted: &str, error: &dyn core::fmt::Display| {
             format!("cluster.{key}: {}: {error}; accepts {accepted} in PEM format", file.display())
@@ -151,13 +145,11 @@ fn sign(text: &str, nonce: &[u8], auth: &mut Auth) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the text between two markers.
 fn between<'t>(text: &'t str, [begin, end]: [&str; 2]) -> Option<&'t str> {
     let (_, rest) = text.split_once(begin)?;
     rest.split_once(end).map(|(content, _)| content.trim())
 }
 
-/// Returns the first line of a file, which may not be empty.
 fn first_line(file: &Path) -> Result<String, String> {
     let text = read(file)?;
     let line = text.lines().next().map(str::trim_end).filter(|line| !line.is_empty());

@@ -1,55 +1,58 @@
 //! Credit: the announces of users on their way to a stream of JetStream, from which another program credits the users.
 //!
-//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` (`collect`) takes them, puts them
-//! into batches, and keeps the batches until the stream has them: in files if there is a directory for them (`spool`), and
-//! otherwise in memory. The thread `credit-disk` (``mod@disk``) waits for the disk meanwhile, and adopts the files of runs that
-//! have ended (`adopt`). A task on the thread of the connection publishes one batch at a time (``mod@publish``), so that they are
-//! in the stream in their order, also after faults.
+//! The responders record announces in rings ([`shoal_engine::credit`]). The thread `credit` (`collect`) puts them into
+//! batches, and keeps the batches until the stream has them: in a journal on disk if there is a directory (`journal`),
+//! and otherwise in memory. The thread `credit-disk` (``mod@disk``) waits for the disk meanwhile, and adopts the files
+//! of ended runs (`adopt`). A task on the thread of the connection publishes one batch at a time (``mod@publish``), so
+//! that the stream keeps their order, also after faults.
 //!
-//! A batch has the same message id whenever it is published. It consists of the run, which is another one after each start, and
-//! the number of the batch, so that no id ever belongs to two batches. Nothing here delays a request: what cannot be held is
-//! lost and counted.
+//! A batch has the same message id in each attempt. The id consists of the run, which is new after each start, and the
+//! number of the batch, so it never belongs to two batches. Nothing here delays a request: announces that cannot be
+//! held are lost and counted.
 
 mod adopt;
 mod collect;
 mod disk;
+mod journal;
 mod publish;
-mod spool;
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::Duration;
 
 use crate::protocol::{CREDIT_BATCH_BYTES_MAX, NodeId};
 use bytes::Bytes;
+use parking_lot::Mutex;
+use shoal_base::metrics::Gauge;
 use shoal_config::Config;
+use shoal_control::stats::CreditStats;
 use shoal_engine::credit::{CreditCounters, RecordedCredits};
 use tokio::sync::Notify;
 
 use self::collect::{BATCHES_MAX, Collector, HELD_BYTES_MAX};
 use self::disk::disk;
+use self::journal::{Journal, READ_BYTES_MAX};
 pub(crate) use self::publish::publish;
-use self::spool::{READ_BYTES_MAX, Spool};
 use super::connection::Link;
+use super::jetstream::Availability;
 use shoal_runtime::clock;
 use shoal_runtime::periodic::PeriodicThread;
 
-/// How often the thread looks for records. A ring holds those of this time at 400,000 announces a second.
+/// How often the thread looks for records. At 400,000 announces a second, a ring holds this time's announces.
 const TURN_EVERY: Duration = Duration::from_millis(10);
 
 /// Maximum time for the last batches at the end.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(500);
 
-/// The memory of batches: those that are held because there are no files for them, their list, the batches that are being
-/// filled and published, and a file that is read and mended.
+/// The memory of batches: those held without files, their list, the batches in work, and a file that is read and
+/// mended.
 pub const BYTES_MAX: usize = HELD_BYTES_MAX
     + BATCHES_MAX * 2 * size_of::<collect::Waiting>()
     + 4 * CREDIT_BATCH_BYTES_MAX
     + 2 * READ_BYTES_MAX;
 
-/// The way of the credit to its stream, as the threads of a node share it.
+/// The credit's way to its stream, which the threads of a node share.
 #[derive(Debug)]
 pub struct CreditLink {
     link: Arc<Link>,
@@ -58,7 +61,7 @@ pub struct CreditLink {
     subject: String,
     domain: Option<String>,
     exchange: Mutex<Exchange>,
-    /// Ends the wait of the task for a batch.
+    /// Ends the task's wait for a batch.
     batch_is_there: Notify,
     /// The thread, whose pause ends when the stream has a batch.
     thread: OnceLock<Thread>,
@@ -67,18 +70,17 @@ pub struct CreditLink {
     counts: Counts,
 }
 
-/// The batch that is being published, and how that goes.
+/// The batch that is being published, and its progress.
 #[derive(Debug)]
 struct Exchange {
-    phase: Phase,
+    phase: Availability,
     batch: Option<Batch>,
-    /// Whether the stream has it.
+    /// Whether the stream has the batch.
     is_stored: bool,
-    /// Whether the thread is to hold nothing back any more.
+    /// Whether the thread must hold nothing back any more.
     is_leaving: bool,
 }
 
-/// A batch that is to be published.
 #[derive(Clone, Debug)]
 struct Batch {
     run: NodeId,
@@ -86,50 +88,18 @@ struct Batch {
     payload: Bytes,
 }
 
-/// The connection with the stream.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It takes batches.
-    Accepted,
-    /// It cannot be reached at present. The reason is absent before the first attempt.
-    Away(Option<String>),
-    /// It cannot be used before an operator changes something, or has no room.
-    Refused(String),
-}
-
 /// Counts of announces, in records unless they say otherwise.
 #[derive(Debug, Default)]
 struct Counts {
-    stored: AtomicU64,
+    stored: Gauge,
     /// Lost because too many waited.
-    lost_full: AtomicU64,
+    lost_full: Gauge,
     /// Lost because a file could not be read again.
-    lost_unreadable: AtomicU64,
-    waiting: AtomicU64,
-    waiting_batches: AtomicU64,
-    spool_bytes: AtomicU64,
+    lost_unreadable: Gauge,
+    waiting: Gauge,
+    spool_bytes: Gauge,
 }
 
-/// A summary, for the statistics and the metrics.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// Whether credit is published.
-    pub phase: Phase,
-    /// The name of the stream.
-    pub stream: String,
-    /// Records that the stream has.
-    pub stored: u64,
-    /// Records that wait, and the bytes of their files.
-    pub waiting: u64,
-    /// Size of the files that wait for the stream, in bytes.
-    pub spool_bytes: u64,
-    /// Records that were lost, by reason.
-    pub lost: [(&'static str, u64); 3],
-    /// Announces with a token that made no record, by reason.
-    pub skipped: [(&'static str, u64); 2],
-}
-
-/// The threads of a node that credits users.
 pub(super) struct CreditThreads {
     credit: Arc<CreditLink>,
     collector: PeriodicThread,
@@ -148,7 +118,7 @@ impl CreditLink {
             subject: crate::protocol::credit_subject(config.cluster.name.as_str()),
             domain: config.cluster.jetstream_domain.as_ref().map(ToString::to_string),
             exchange: Mutex::new(Exchange {
-                phase: Phase::Away(None),
+                phase: Availability::Away(None),
                 batch: None,
                 is_stored: false,
                 is_leaving: false,
@@ -172,26 +142,30 @@ impl CreditLink {
     }
 
     /// Returns the state at this moment.
-    pub fn summary(&self) -> Summary {
+    pub(crate) fn stats(&self) -> CreditStats {
         let sum = |count: fn(&CreditCounters) -> u64| {
             self.recorders.iter().map(|counters| count(counters)).sum::<u64>()
         };
-        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        Summary {
-            phase: self.exchange().phase.clone(),
+        let by_reason = |counts: &[(&str, u64)]| {
+            counts.iter().map(|&(reason, count)| (reason.to_owned(), count)).collect()
+        };
+        let (state, fault) = self.exchange.lock().phase.clone().told(["accepted", "away", "refused"]);
+        CreditStats {
             stream: self.stream.clone(),
-            stored: read(&self.counts.stored),
-            waiting: read(&self.counts.waiting),
-            spool_bytes: read(&self.counts.spool_bytes),
-            lost: [
+            state,
+            fault,
+            stored: self.counts.stored.read(),
+            waiting: self.counts.waiting.read(),
+            spool_bytes: self.counts.spool_bytes.read(),
+            lost: by_reason(&[
                 ("ring_full", sum(|counters| counters.lost.read())),
-                ("spool_full", read(&self.counts.lost_full)),
-                ("unreadable", read(&self.counts.lost_unreadable)),
-            ],
-            skipped: [
+                ("spool_full", self.counts.lost_full.read()),
+                ("unreadable", self.counts.lost_unreadable.read()),
+            ]),
+            skipped: by_reason(&[
                 ("without_subject", sum(|counters| counters.without_subject.read())),
                 ("invalid_token", sum(|counters| counters.invalid_token.read())),
-            ],
+            ]),
         }
     }
 
@@ -206,15 +180,15 @@ impl CreditLink {
         }
     }
 
-    /// Returns the batch that was offered, unless the stream has it.
+    /// Returns the offered batch, unless the stream has it.
     fn offered(&self) -> Option<Batch> {
-        let exchange = self.exchange();
+        let exchange = self.exchange.lock();
         exchange.batch.clone().filter(|_| !exchange.is_stored)
     }
 
-    /// Records that the stream has the batch that was to be published.
+    /// Records that the stream has the offered batch.
     fn note_stored(&self) {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         exchange.is_stored = true;
         drop(exchange);
         if let Some(thread) = self.thread.get() {
@@ -222,25 +196,25 @@ impl CreditLink {
         }
     }
 
-    /// Offers a batch, if there is none. Returns whether it was taken.
+    /// Offers a batch, if none is offered. Returns whether it was taken.
     fn offer(&self, batch: impl FnOnce() -> Option<Batch>) -> bool {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         if exchange.batch.is_some() {
             return false;
         }
         drop(exchange);
-        // This may read a file. Only this thread offers batches.
+        // The call may read a file. Only this thread offers batches.
         let Some(batch) = batch() else { return false };
-        exchange = self.exchange();
+        exchange = self.exchange.lock();
         (exchange.batch, exchange.is_stored) = (Some(batch), false);
         drop(exchange);
         self.batch_is_there.notify_one();
         true
     }
 
-    /// Returns whether the stream has the batch that was offered, and forgets the batch then.
+    /// Returns whether the stream has the offered batch, and forgets the batch then.
     fn take_stored(&self) -> bool {
-        let mut exchange = self.exchange();
+        let mut exchange = self.exchange.lock();
         let is_stored = exchange.is_stored;
         if is_stored {
             (exchange.batch, exchange.is_stored) = (None, false);
@@ -249,19 +223,12 @@ impl CreditLink {
     }
 
     fn is_leaving(&self) -> bool {
-        self.exchange().is_leaving
-    }
-
-    fn exchange(&self) -> MutexGuard<'_, Exchange> {
-        self.exchange.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exchange.lock().is_leaving
     }
 }
 
 impl CreditThreads {
     /// Starts the threads.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
     pub(super) fn start(
         credit: Arc<CreditLink>,
         (run, node): (NodeId, String),
@@ -273,7 +240,7 @@ impl CreditThreads {
             let (mut disk, link) = disk(Arc::clone(&credit), directory.clone(), run);
             let body = move || disk.turn();
             disk_thread = Some(PeriodicThread::start("credit-disk", disk::LOOK_EVERY, body)?);
-            files = Some((Spool::new(directory, run), link));
+            files = Some((Journal::new(directory, run), link));
         }
         let mut collector = Collector::new(Arc::clone(&credit), (run, node), recorded, files);
         let body = move || collector.turn(clock::monotonic_ms(), clock::unix_ms());
@@ -282,7 +249,6 @@ impl CreditThreads {
         Ok(Self { credit, collector, disk: disk_thread })
     }
 
-    /// Waits until a thread fails, and returns the reason.
     pub(super) async fn failure(&mut self) -> anyhow::Error {
         let of_disk = async {
             match &mut self.disk {
@@ -296,25 +262,26 @@ impl CreditThreads {
         }
     }
 
-    /// Lets the threads hold back nothing from now on. They go on, since requests may still be answered.
+    /// Makes the threads hold back nothing from now on. They continue, since requests may still be answered.
     pub(super) fn leave(&self) {
-        self.credit.exchange().is_leaving = true;
+        self.credit.exchange.lock().is_leaving = true;
         self.collector.thread().unpark();
     }
 
-    /// Ends the threads, after everything is in the stream if that takes little time. The rest stays in files, if there are some.
+    /// Ends the threads, once the stream has everything or a short time is over. The rest stays in files, if there is a
+    /// directory.
     pub(super) fn finish(self) {
         self.leave();
         let end = tokio::time::Instant::now() + FLUSH_TIME_MAX;
-        // Records of the last requests are in the rings by now, and two turns take them from there.
+        // The rings now hold the last requests, and two turns empty them.
         std::thread::sleep(2 * TURN_EVERY);
-        while self.credit.counts.waiting.load(Ordering::Relaxed) > 0
+        while self.credit.counts.waiting.read() > 0
             && self.credit.link.is_connected()
             && tokio::time::Instant::now() < end
         {
             std::thread::sleep(TURN_EVERY);
         }
-        let lost = self.credit.counts.waiting.load(Ordering::Relaxed);
+        let lost = self.credit.counts.waiting.read();
         // The other thread waits for nothing when this one has ended.
         drop(self.collector);
         drop(self.disk);

@@ -1,6 +1,6 @@
-//! Log lines on the nodes of the cluster: each tells of a difference between two statuses of this node.
+//! Log lines on the nodes of the cluster. Each line reports a difference between two statuses of this node.
 //!
-//! Nodes that do not exist can appear as often as a user of NATS likes, so only some events of a minute are logged, and the
+//! A user of NATS can make invented nodes appear at any rate, so each minute has a maximum of logged events, and the
 //! others are counted.
 
 use std::collections::BTreeMap;
@@ -12,11 +12,10 @@ use tokio::time::Instant;
 use shoal_runtime::printable;
 use shoal_runtime::repeated::Repeated;
 
-/// Maximum number of events of nodes that are logged in a period. The next period tells the number of the others.
+/// Maximum number of logged events of nodes in a period. The next period logs the number of the others.
 const EVENTS_MAX: u32 = 32;
 const PERIOD: Duration = Duration::from_mins(1);
 
-/// The events of nodes up to a status.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     state: Option<NodeState>,
@@ -29,7 +28,6 @@ pub(super) struct Events {
     name_log: Repeated,
 }
 
-/// The events of a period.
 #[derive(Debug, Default)]
 struct Period {
     begun: Option<Instant>,
@@ -37,7 +35,6 @@ struct Period {
     unlogged: u64,
 }
 
-/// A change of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Appeared(NodeState),
@@ -46,7 +43,7 @@ enum Change {
 }
 
 impl Events {
-    /// Logs the differences between the status before and this one.
+    /// Logs the differences between the previous status and this one.
     pub(super) fn note(&mut self, status: &Status, now: Instant) {
         self.note_own_state(status);
         for (name, id, change) in self.changes(status) {
@@ -70,12 +67,12 @@ impl Events {
             NodeState::Resyncing => {
                 tracing::warn!(nodes, "this node has missed something, and collects it while it serves");
             }
-            // The connection tells of its loss.
+            // The connection logs its own loss.
             NodeState::Alone | NodeState::OtherVersion | NodeState::Lost => {}
         }
     }
 
-    /// Returns the name, the identity and the change of each node that has changed.
+    /// Returns the name, the identity and the change of each changed node.
     fn changes(&mut self, status: &Status) -> Vec<(String, String, Change)> {
         let mut before = core::mem::take(&mut self.nodes);
         let mut changes = Vec::new();
@@ -124,7 +121,7 @@ impl Events {
 }
 
 impl Period {
-    /// Records an event. If it is to be logged, returns the number of unlogged ones of the period before.
+    /// Records an event. If it is to be logged, returns the number of unlogged events of the previous period.
     fn note(&mut self, now: Instant) -> Option<u64> {
         let mut unlogged = 0;
         if self.begun.is_none_or(|begun| begun + PERIOD <= now) {
@@ -140,7 +137,7 @@ impl Period {
     }
 }
 
-/// Returns the name of two nodes that are there at this moment, if there is one.
+/// Returns a name that two present nodes share, if there is one.
 fn name_of_two(status: &Status) -> Option<&str> {
     let is_there = |node: &&NodeStatus| !matches!(node.state, NodeState::Lost | NodeState::OtherVersion);
     let mut names: Vec<_> = status.nodes.iter().filter(is_there).map(|node| node.name.as_str()).collect();

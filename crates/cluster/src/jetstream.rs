@@ -1,17 +1,14 @@
-//! The few requests of JetStream that the shared state and the credit of users need: a stream, writes that name the revision they replace, and a
-//! watch of all keys.
+//! The few requests of JetStream that the shared state and the credit of users need: a stream, writes that name the
+//! revision they replace, and a watch of all keys.
 //!
-//! A watch is an ephemeral pull consumer. Pulls bound the messages that wait here, and need no further permission. A watch
-//! never continues after a fault: its owner opens another one, which begins with all keys that there are. So nothing is
-//! missed, also if the stream is another one by then.
+//! A watch is an ephemeral pull consumer. Its pulls bound the waiting messages by 256, and need no further permission.
+//! A watch never continues after a fault: its owner opens another one, which begins with all present keys. It reads at
+//! most 32 MiB. So an interrupted watch, a moved leader and another bucket are one case, and nothing is missed.
 //!
-//! Pulls bound the messages that wait by 256. A watch reads everything, at most 32 MiB, so an interrupted watch, a
-//! moved leader and another bucket are one case. The JetStream part of the client library was the alternative. It
-//! answers flow control in a task that panics without a connection, and continues an ordered watch at a sequence number
-//! of a stream that may be another one.
+//! The JetStream part of the client library was the alternative. It answers flow control in a task that panics without
+//! a connection, and continues an ordered watch at a sequence number even if the stream was replaced.
 //!
-//! Replies and values arrive at inboxes below the subjects of the cluster, so that a node may subscribe to nothing
-//! else.
+//! Replies and values arrive at inboxes below the subjects of the cluster, so that a node needs no other subscriptions.
 
 use core::fmt;
 use std::time::Duration;
@@ -23,25 +20,27 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
+use super::connection::Link;
+
 /// Maximum time for a reply.
 const REPLY_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Maximum number of messages of a pull, all of which may wait here.
+/// Maximum number of messages of a pull. All of them may wait here.
 const PULL_MESSAGES: usize = 256;
 
 /// Time after which a pull ends.
 const PULL_TIME: Duration = Duration::from_secs(30);
 
-/// How often a server that has no messages tells that the pull still waits.
+/// How often a server without messages confirms a waiting pull.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(1);
 
 /// Time without a message after which a watch has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(4);
 
-/// The header that makes a write conditional: the revision that the key must have, 0 for none.
+/// The header of a conditional write: the revision that the key must have, 0 for none.
 const EXPECTED_REVISION: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// The header with the id of a message, by which the server knows one that it has already, and that of its stream.
+/// The headers with a message's id, by which the server recognises a repetition, and with the name of its stream.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 const EXPECTED_STREAM: &str = "Nats-Expected-Stream";
 
@@ -52,10 +51,10 @@ const DELETE: &str = "DEL";
 /// The header of a heartbeat that numbers the last message.
 const LAST_DELIVERED: &str = "Nats-Last-Consumer";
 
-/// Number of copies of a stream, if there are as many NATS servers.
+/// Number of copies of a stream, if there are enough NATS servers.
 const COPIES: usize = 3;
 
-/// Refusals to create a stream with as many, after which one copy has to do.
+/// Number of refused creations after which one copy must do.
 const REFUSALS_MAX: u32 = 5;
 
 /// Error codes of the JetStream API.
@@ -64,31 +63,57 @@ const STREAM_NOT_FOUND: u64 = 10059;
 const OUT_OF_SPACE: [u64; 3] = [10047, 10077, 10122];
 const NOT_ENABLED: [u64; 2] = [10039, 10076];
 
-/// Why a request has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// No server with JetStream is reachable.
     NoJetStream,
-    /// There was no reply to a request with this subject.
+    /// A request with this subject got no reply.
     NoReply(String),
     /// The user may not publish to this subject.
     NotPermitted(String),
-    /// There is no such stream.
+    /// The stream does not exist.
     NoStream,
     /// The key has another revision.
     WrongRevision,
     /// The stream is full.
     Full,
-    /// The server has refused it, for this reason.
+    /// The server has refused the request, for this reason.
     Refused(String),
     /// The connection is gone, or the watch was interrupted.
     Interrupted(&'static str),
 }
 
+/// Whether a stream can be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Availability {
+    /// It is used.
+    Used,
+    /// It cannot be reached at present. The reason is absent before the first attempt.
+    Away(Option<String>),
+    /// It cannot be used before an operator changes something, or has no room.
+    Refused(String),
+}
+
+impl Availability {
+    /// Returns the availability after a fault.
+    pub(super) fn after(is_lasting: bool, reason: String) -> Self {
+        if is_lasting { Self::Refused(reason) } else { Self::Away(Some(reason)) }
+    }
+
+    /// Returns one of the names of the three, and the reason.
+    pub(super) fn told(self, [used, away, refused]: [&str; 3]) -> (String, Option<String>) {
+        match self {
+            Self::Used => (used.to_owned(), None),
+            Self::Away(reason) => (away.to_owned(), reason),
+            Self::Refused(reason) => (refused.to_owned(), Some(reason)),
+        }
+    }
+}
+
 /// With how many copies a stream is created.
 ///
-/// Only servers that refuse three copies show that they cannot have them. While JetStream is off, has no leader or may not be
-/// used, nothing is known, and a stream with one copy would keep it.
+/// Only a server's refusal proves that three copies are impossible. While JetStream is off, has no leader or may not be
+/// used, nothing is known, and a stream created with one copy would keep it.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     refusals: u32,
@@ -98,28 +123,26 @@ pub(super) struct Copies {
 #[derive(Clone, Debug)]
 pub(super) struct JetStream {
     client: Client,
-    /// The prefix of the API.
     api: String,
     /// The prefix of writes to another domain, with a dot at the end.
     write_prefix: String,
 }
 
-/// A stream, as far as it matters here.
+/// The relevant part of a stream's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StreamInfo {
-    /// When it was created. Another time is another stream.
+    /// When the stream was created. Another time means another stream.
     pub(super) created: String,
     pub(super) replicas: u64,
     /// The revision of its last change.
     pub(super) revision: u64,
 }
 
-/// A message of a watch.
 #[derive(Clone, Debug)]
 pub(super) enum Update {
-    /// A key has this value now, or none.
+    /// A key now has this value, or none.
     Change { subject: Subject, value: Option<Bytes>, revision: u64, unix_s: u64 },
-    /// The changes so far are all that there are.
+    /// The changes so far are all that exist.
     Current,
 }
 
@@ -129,17 +152,17 @@ pub(super) struct Watch {
     messages: Subscriber,
     inbox: Subject,
     pull_subject: String,
-    /// Messages that the current pull still has.
+    /// The remaining messages of the current pull.
     awaited: usize,
     /// The number of the last message.
     delivered: u64,
-    /// Whether the last message was the latest one, which the caller has not been told.
+    /// Whether the last message was the latest one and the caller was not told yet.
     is_latest: bool,
     silent_since: Instant,
 }
 
 impl JetStream {
-    /// Returns the API that `client` reaches, in a domain of its own if one is named.
+    /// Returns the API that `client` reaches, in a separate domain if one is named.
     pub(super) fn new(client: Client, domain: Option<&str>) -> Self {
         let (api, write_prefix) = match domain {
             None => ("$JS.API".to_owned(), String::new()),
@@ -153,7 +176,6 @@ impl JetStream {
         self.client.server_info().connect_urls.len().max(1)
     }
 
-    /// Returns a stream.
     pub(super) async fn stream(&self, name: &str) -> Result<StreamInfo, Fault> {
         self.ask(&format!("STREAM.INFO.{name}"), &Value::Null).await.map(|reply| StreamInfo::of(&reply))
     }
@@ -200,7 +222,7 @@ impl JetStream {
         self.ask(&format!("STREAM.PURGE.{stream}"), &purge).await.map(drop)
     }
 
-    /// Writes a value, if the key has the revision that is expected. Returns the new revision.
+    /// Writes a value, if the key has the expected revision. Returns the new revision.
     pub(super) async fn put(&self, subject: &str, value: Bytes, expected: Option<u64>) -> Result<u64, Fault> {
         let mut headers = HeaderMap::new();
         if let Some(revision) = expected {
@@ -209,7 +231,7 @@ impl JetStream {
         self.write(subject, value, headers).await
     }
 
-    /// Removes a key, if it has the revision that is expected. Returns the new revision.
+    /// Removes a key, if it has the expected revision. Returns the new revision.
     pub(super) async fn delete(&self, subject: &str, expected: Option<u64>) -> Result<u64, Fault> {
         let mut headers = HeaderMap::new();
         headers.insert(OPERATION, DELETE);
@@ -219,8 +241,8 @@ impl JetStream {
         self.write(subject, Bytes::new(), headers).await
     }
 
-    /// Publishes a message that a stream is to have once, and waits until it has. The message goes to the stream of another
-    /// domain as any message does.
+    /// Publishes a message that a stream must have once, and waits until it does. A message for another domain takes
+    /// the normal way.
     pub(super) async fn publish(
         &self,
         subject: &str,
@@ -233,7 +255,7 @@ impl JetStream {
         headers.insert(EXPECTED_STREAM, stream);
         let reply = self.send(subject.to_owned(), Request::new().payload(payload).headers(headers)).await;
         let reply = match reply {
-            // There is JetStream, or else the stream would not have been found.
+            // JetStream exists, because the stream was found.
             Err(Fault::NoJetStream) => return Err(Fault::Refused(format!("no stream takes {subject}"))),
             reply => reply?,
         };
@@ -251,7 +273,6 @@ impl JetStream {
         reply["seq"].as_u64().ok_or_else(|| Fault::Refused("the reply names no revision".to_owned()))
     }
 
-    /// Begins a watch of a stream.
     pub(super) async fn watch(&self, stream: &str) -> Result<Watch, Fault> {
         let config = json!({
             "deliver_policy": "all", "ack_policy": "none", "replay_policy": "instant", "max_deliver": 1,
@@ -274,7 +295,6 @@ impl JetStream {
         })
     }
 
-    /// Sends a request to the API.
     async fn ask(&self, subject: &str, content: &Value) -> Result<Value, Fault> {
         let payload = if content.is_null() { String::new() } else { content.to_string() };
         self.send(format!("{}.{subject}", self.api), Request::new().payload(payload.into())).await
@@ -298,7 +318,7 @@ impl JetStream {
 }
 
 impl Copies {
-    /// Returns the number of copies at a cluster of `servers` servers.
+    /// Returns the number of copies in a cluster of `servers` servers.
     const fn of(&self, servers: usize) -> usize {
         if servers >= COPIES && self.refusals < REFUSALS_MAX { COPIES } else { 1 }
     }
@@ -314,7 +334,7 @@ impl Copies {
 }
 
 impl Watch {
-    /// Waits for the next message. It may be cancelled at any time.
+    /// Waits for the next message. May be cancelled at any time.
     pub(super) async fn next(&mut self) -> Result<Update, Fault> {
         loop {
             if core::mem::take(&mut self.is_latest) {
@@ -376,7 +396,7 @@ impl Watch {
         Ok(Some(Update::Change { subject: message.subject, value, revision, unix_s }))
     }
 
-    /// Checks by a heartbeat that no message was lost. The messages that a watch waits for may also be removed meanwhile.
+    /// Checks by a heartbeat that no message was lost. Awaited messages may also have been removed.
     fn check(&self, heartbeat: &Message) -> Result<Option<Update>, Fault> {
         let last = heartbeat.headers.as_ref().and_then(|headers| headers.get(LAST_DELIVERED));
         match last.and_then(|last| last.as_str().parse().ok()) {
@@ -386,7 +406,6 @@ impl Watch {
     }
 }
 
-/// The place of a message in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     revision: u64,
@@ -397,8 +416,9 @@ struct Place {
 }
 
 impl Place {
-    /// Reads the subject for acknowledgements, which has one of two forms (ADR-15): `$JS.ACK.STREAM.CONSUMER.DELIVERIES.STREAM
-    /// SEQUENCE.CONSUMER SEQUENCE.TIME.PENDING`, or the same with a domain and an account before the stream.
+    /// Reads the subject for acknowledgements, which has one of two forms (ADR-15):
+    /// `$JS.ACK.STREAM.CONSUMER.DELIVERIES.STREAM SEQUENCE.CONSUMER SEQUENCE.TIME.PENDING`, or the same with a domain
+    /// and an account before the stream.
     fn parse(subject: &str) -> Option<Self> {
         let tokens: Vec<&str> = subject.strip_prefix("$JS.ACK.")?.split('.').collect();
         let numbers = match tokens.len() {
@@ -423,12 +443,12 @@ impl StreamInfo {
 }
 
 impl Fault {
-    /// Returns whether it lasts until an operator changes something.
+    /// Returns whether the fault lasts until an operator changes something.
     pub(super) const fn is_lasting(&self) -> bool {
         matches!(self, Self::NoJetStream | Self::NotPermitted(_))
     }
 
-    /// Returns the fault that a reply tells of, if it does.
+    /// Returns the fault in a reply, if it reports one.
     fn of(error: &Value) -> Option<Self> {
         let text = error["description"].as_str().unwrap_or("no reason given");
         Some(match error.as_object()?.get("err_code").and_then(Value::as_u64).unwrap_or(0) {
@@ -438,6 +458,14 @@ impl Fault {
             code if NOT_ENABLED.contains(&code) => Self::NoJetStream,
             _ => Self::Refused(text.to_owned()),
         })
+    }
+
+    /// Returns the fault as the server has explained it meanwhile: a request without a reply may be one that it forbids.
+    pub(super) fn explained(self, link: &Link) -> Self {
+        match self {
+            Self::NoReply(subject) if link.may_not_publish(&subject) => Self::NotPermitted(subject),
+            fault => fault,
+        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! The node of a cluster: several trackers that share their swarms over NATS.
 //!
-//! [`protocol`] has no I/O. The other modules give it a connection to NATS (`connection`), a thread that owns its state (`node`),
-//! the state that all nodes share ([`shared`]), and the credit of users ([`credit`]). Nothing here can delay a request: the
-//! workers never wait for the node, and without NATS the tracker starts and serves alone.
+//! [`protocol`] has no I/O. The other modules add a connection to NATS (`connection`), a thread that owns the
+//! protocol's state (`node`), the state that all nodes share ([`shared`]), and the credit of users ([`credit`]).
+//! Nothing here delays a request: workers never wait for the node, and without NATS the tracker starts and serves
+//! alone.
 #![deny(unsafe_code)]
 
 #[cfg(test)]
@@ -13,7 +14,6 @@ mod connection;
 mod credentials;
 pub mod credit;
 mod events;
-mod figures;
 mod jetstream;
 mod metrics;
 mod node;
@@ -43,20 +43,20 @@ use shared::{Copy, NodeKeys, SharedState, SharedThread, Targets};
 use swarms::ClusterSwarms;
 pub use swarms::{Shared, SwarmCounters};
 
-/// Maximum number of messages of this node that wait for the connection. Their batches are 16 KiB or so.
+/// Maximum number of messages of this node that wait for the connection. Batches have about 16 KiB.
 const OUTGOING_MESSAGES_MAX: usize = 1024;
 
-/// Maximum memory of the batches that are retained for nodes that have missed them.
+/// Maximum memory of batches that are retained for nodes that missed them.
 const RETAINED_BYTES_MAX: usize = 16 << 20;
 
-/// Memory of all messages of a node: those that wait for it, those that wait for earlier ones, those that wait for the
-/// connection, and those that are retained.
+/// Memory of all messages of a node: waiting for the node, for earlier messages, and for the connection, and retained
+/// ones.
 pub const MESSAGES_BYTES_MAX: usize = INBOX_BYTES_MAX
     + protocol::WAITING_BYTES_MAX
     + OUTGOING_MESSAGES_MAX * protocol::BATCH_BYTES_MAX
     + RETAINED_BYTES_MAX;
 
-/// The settings of a node, whose files have been read once.
+/// The settings of a node. Their files have been read once.
 #[derive(Debug)]
 pub struct ClusterSettings {
     node: protocol::Settings,
@@ -64,28 +64,26 @@ pub struct ClusterSettings {
     config: Config,
 }
 
-/// A running node. When it is dropped, it tells the others that it leaves.
+/// A running node. Dropping it tells the others that it leaves.
 pub struct Cluster {
-    /// Ends before the connection, for which it leaves its last messages.
+    /// Ends before the connection, to which it leaves its last messages.
     node: PeriodicThread,
     connection: Option<Connection>,
     observed: Arc<Observed>,
-    /// Applies the state that all nodes share.
     applier: Option<SharedThread>,
-    /// Collects the credit of users.
     credit: Option<CreditThreads>,
     /// Keeps the connection open.
     outgoing: mpsc::Sender<Outgoing>,
 }
 
-/// A node that has left. Requests may still be answered, so the credit of users is still collected and published.
+/// A node that has left. Requests may still be answered, so it still collects and publishes the credit of users.
 pub struct Leaving {
     connection: Option<Connection>,
     credit: Option<CreditThreads>,
     outgoing: mpsc::Sender<Outgoing>,
 }
 
-/// The parts of a node that its status and the metrics are read from.
+/// The sources of a node's status and metrics.
 #[derive(Debug)]
 pub struct Observed {
     /// The name of the cluster.
@@ -96,17 +94,15 @@ pub struct Observed {
     pub status: Published<Status>,
     /// Counts of the swarms of other nodes.
     pub swarms: SwarmCounters,
-    /// The state that all nodes share, unless each has its own.
+    /// The state that all nodes share, unless each node has its own.
     pub shared: Option<Arc<SharedState>>,
-    /// The way of the credit of users to its stream, if there is one.
+    /// The credit's way to its stream, if users are credited.
     pub credit: Option<Arc<CreditLink>>,
 }
 
 impl ClusterSettings {
-    /// Returns the settings of the node, if the tracker is to be part of a cluster. Reads files.
-    ///
-    /// # Errors
-    /// Fails if a file cannot be used, or the kernel provides no random numbers.
+    /// Returns the settings of the node, if the tracker should join a cluster. Reads files. Fails if a file cannot be
+    /// used, or the kernel provides no random numbers.
     pub fn read(config: &Config) -> Result<Option<Self>, Failure> {
         if config.cluster.servers.is_empty() {
             return Ok(None);
@@ -126,10 +122,7 @@ impl ClusterSettings {
 }
 
 impl Cluster {
-    /// Starts the node, and does not wait for NATS.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts the node without waiting for NATS. Fails if the kernel provides no more threads.
     pub fn start(
         settings: ClusterSettings,
         mut shared: Shared,
@@ -170,10 +163,7 @@ impl Cluster {
         Ok(Self { node, connection: Some(connection), observed, applier: None, credit, outgoing })
     }
 
-    /// Lets the state that all nodes share apply here from now on.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Applies the shared state of all nodes here from now on. Fails if the kernel provides no more threads.
     pub fn apply_shared(&mut self, targets: Targets, config: &Config) -> anyhow::Result<()> {
         let Some(state) = &self.observed.shared else { return Ok(()) };
         let thread = SharedThread::start(state, targets, config);
@@ -181,7 +171,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Returns what the status and the metrics are read from.
+    /// Returns the sources of the status and the metrics.
     pub fn observed(&self) -> Arc<Observed> {
         Arc::clone(&self.observed)
     }
@@ -227,7 +217,7 @@ impl Cluster {
 }
 
 impl Leaving {
-    /// Ends the connection, after the last credit of users was published. Takes a fraction of a second.
+    /// Publishes the last credit of users and ends the connection. Takes a fraction of a second.
     pub fn finish(self) {
         let Self { connection, credit, outgoing } = self;
         if let Some(credit) = credit {

@@ -3,26 +3,11 @@
 use core::fmt;
 use core::time::Duration;
 
-use shoal_engine::replication::ReplicationCounters;
-use shoal_engine::webtorrent::NodeCounters;
-
 use shoal_control::metrics::{Page, Unit};
+use shoal_control::stats::{CountMap, CreditStats, SharedStateStats};
 
-use crate::credit;
 use crate::protocol::{Counters, NodeState, Status};
-use crate::shared::{Phase, Summary};
-use crate::stats::state_name;
 use crate::{Observed, SwarmCounters};
-
-/// Every state of another node.
-const STATES: [NodeState; 6] = [
-    NodeState::Joining,
-    NodeState::Ready,
-    NodeState::Resyncing,
-    NodeState::Alone,
-    NodeState::OtherVersion,
-    NodeState::Lost,
-];
 
 pub(crate) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     let status = observed.status.latest();
@@ -30,61 +15,60 @@ pub(crate) fn encode(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
     encode_nodes(&status, page)?;
     encode_counters(&status.counters, page)?;
     encode_swarms(&observed.swarms, page)?;
-    observed.shared.as_ref().map_or(Ok(()), |shared| encode_shared(&shared.summary(), page))?;
-    observed.credit.as_ref().map_or(Ok(()), |credit| encode_credit(&credit.summary(), page))
+    observed.shared.as_ref().map_or(Ok(()), |shared| encode_shared(&shared.stats(), page))?;
+    observed.credit.as_ref().map_or(Ok(()), |credit| encode_credit(&credit.stats(), page))
 }
 
-/// The connection to NATS.
 fn encode_link(observed: &Observed, page: &mut Page<'_>) -> fmt::Result {
-    let (link, flow) = (&observed.link, observed.link.flow());
+    let link = &observed.link;
+    let (received, sent) = (&link.received, &link.sent);
     page.gauge(
         "shoal_cluster_connected",
         "Whether NATS is there: 1 or 0.",
         None,
-        link.is_connected().into(),
+        u64::from(link.is_connected()),
     )?;
     page.counter("shoal_cluster_connects", "Connections to NATS that were made.", link.connects())?;
     page.counters(
         "shoal_cluster_messages",
         "Messages of the cluster that NATS has carried.",
-        directions(flow.messages_in, flow.messages_out),
+        directions(received.messages.read(), sent.messages.read()),
     )?;
     page.counters(
         "shoal_cluster_bytes",
         "Bytes of the messages of the cluster, without the overhead of NATS.",
-        directions(flow.bytes_in, flow.bytes_out),
+        directions(received.bytes.read(), sent.bytes.read()),
     )?;
     page.counters(
         "shoal_cluster_messages_dropped",
         "Messages of the cluster that were dropped, because a queue was full (slow_consumer: how often that happened) or the server does not permit their size (too_large).",
         [
-            ([("reason", "overflow")], link.overflowed()),
-            ([("reason", "slow_consumer")], link.slow_consumer()),
-            ([("reason", "unsent")], link.unsent() + observed.status.latest().counters.unsent),
-            ([("reason", "too_large")], link.too_large()),
+            ([("reason", "overflow")], link.overflowed.read()),
+            ([("reason", "slow_consumer")], link.slow_consumer.read()),
+            ([("reason", "unsent")], link.unsent.read() + observed.status.latest().counters.unsent),
+            ([("reason", "too_large")], link.too_large.read()),
         ],
     )?;
     page.counter(
         "shoal_cluster_headers_ignored",
         "Headers of messages of NATS that were left out, because they are malformed or too large.",
-        link.ignored_headers(),
+        link.ignored_headers.read(),
     )
 }
 
-/// This node, and those that it knows.
 fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "shoal_cluster_ready",
         "Whether the node has what the others have, so that clients can be sent to it: 1 or 0.",
         None,
-        status.is_ready.into(),
+        u64::from(status.is_ready),
     )?;
-    let nodes = STATES.map(|state| {
+    let nodes = NodeState::ALL.map(|state| {
         let count = status.nodes.iter().filter(|node| node.state == state).count();
-        ([("state", state_name(state))], count as u64)
+        ([("state", state.name())], count as u64)
     });
     page.gauges("shoal_cluster_nodes", "Other nodes of the cluster, by state.", None, nodes)?;
-    let behind = status.nodes.iter().map(|node| node.behind).sum();
+    let behind: u64 = status.nodes.iter().map(|node| node.behind).sum();
     page.gauge(
         "shoal_cluster_batches_behind",
         "Batches of other nodes that were sent and not applied here.",
@@ -93,14 +77,14 @@ fn encode_nodes(status: &Status, page: &mut Page<'_>) -> fmt::Result {
     )?;
     let lag_ms =
         status.nodes.iter().filter(|node| node.state != NodeState::Lost).filter_map(|node| node.lag_ms).max();
-    page.seconds_gauge(
+    page.gauge(
         "shoal_cluster_lag",
         "How long the last batch of another node was on its way, of the node with the longest time.",
+        Some(Unit::Seconds),
         Duration::from_millis(lag_ms.unwrap_or(0)).as_secs_f64(),
     )
 }
 
-/// The protocol between the nodes.
 fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
     page.counters(
         "shoal_cluster_deltas",
@@ -158,74 +142,81 @@ fn encode_counters(counters: &Counters, page: &mut Page<'_>) -> fmt::Result {
 }
 
 /// The state that all nodes share.
-fn encode_shared(summary: &Summary, page: &mut Page<'_>) -> fmt::Result {
+fn encode_shared(shared: &SharedStateStats, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "shoal_cluster_shared_followed",
         "Whether the node follows the shared state of the cluster: 1 or 0.",
         None,
-        (summary.phase == Phase::Followed).into(),
+        u64::from(shared.state == "followed"),
     )?;
     page.gauges(
         "shoal_cluster_shared_entries",
         "Entries of the shared state of the cluster, by kind.",
         None,
-        summary.entries().map(|(kind, count)| ([("kind", kind)], count)),
+        by("kind", &shared.entries),
     )?;
     page.counter(
         "shoal_cluster_shared_syncs",
         "How often the whole shared state of the cluster was read.",
-        summary.syncs,
+        shared.syncs,
     )?;
     page.counters(
         "shoal_cluster_shared_ignored",
         "Keys and values of the shared state of the cluster that were ignored: this version cannot read them, or the node has as many entries as it keeps.",
-        summary.ignored.map(|(reason, count)| ([("reason", reason)], count)),
+        by("reason", &shared.ignored),
     )
 }
 
 /// The announces of users on their way to the stream.
-fn encode_credit(summary: &credit::Summary, page: &mut Page<'_>) -> fmt::Result {
+fn encode_credit(credit: &CreditStats, page: &mut Page<'_>) -> fmt::Result {
     page.gauge(
         "shoal_cluster_credit_accepted",
         "Whether the stream takes the announces of users: 1 or 0.",
         None,
-        (summary.phase == credit::Phase::Accepted).into(),
+        u64::from(credit.state == "accepted"),
     )?;
-    page.counter("shoal_cluster_credit_stored", "Announces of users that the stream has.", summary.stored)?;
+    page.counter("shoal_cluster_credit_stored", "Announces of users that the stream has.", credit.stored)?;
     page.gauge(
         "shoal_cluster_credit_waiting",
         "Announces of users that wait for the stream.",
         None,
-        summary.waiting,
+        credit.waiting,
     )?;
     page.gauge(
         "shoal_cluster_credit_spool",
         "Size of the files in which announces of users wait for the stream.",
         Some(Unit::Bytes),
-        summary.spool_bytes,
+        credit.spool_bytes,
     )?;
-    let of_reason = |(reason, count)| ([("reason", reason)], count);
     page.counters(
         "shoal_cluster_credit_lost",
         "Announces of users that were lost: too many at once (ring_full), too many waited (spool_full), or a file could not be read again (unreadable).",
-        summary.lost.map(of_reason),
+        by("reason", &credit.lost),
     )?;
     page.counters(
         "shoal_cluster_credit_skipped",
         "Announces with a token that count for no user: it names none, or is not valid and the client leaves.",
-        summary.skipped.map(of_reason),
+        by("reason", &credit.skipped),
     )
 }
 
-/// The peers of other nodes, and the changes of this one that no other node was told.
+/// The peers of other nodes, and the changes of this node that no other node was told.
 fn encode_swarms(counters: &SwarmCounters, page: &mut Page<'_>) -> fmt::Result {
-    page.sums::<ReplicationCounters>([&counters.replication].into_iter())?;
-    page.sums::<NodeCounters>(counters.clients.iter())?;
+    page.sums([&*counters.replication].into_iter())?;
+    page.sums(counters.clients.iter().map(|clients| &**clients))?;
     page.counter(
         "shoal_cluster_deltas_unrecorded",
         "Changes of peers that other nodes were not told, because the ring of a worker was full.",
         counters.unrecorded.iter().map(|lost| lost.read()).sum(),
     )
+}
+
+/// Returns the series of a label.
+fn by<'c>(
+    label: &'static str,
+    counts: &'c CountMap,
+) -> impl Iterator<Item = ([(&'static str, &'c str); 1], u64)> {
+    counts.iter().map(move |(value, count)| ([(label, &**value)], *count))
 }
 
 fn directions(incoming: u64, outgoing: u64) -> [([(&'static str, &'static str); 1], u64); 2] {

@@ -1,5 +1,5 @@
-//! The thread that owns the state of the node. It takes messages from the connection, hands out those of the node, and
-//! publishes the status.
+//! The thread that owns the state of the node. It takes messages from the connection, passes on the messages of the
+//! node, and publishes the status.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -18,32 +18,30 @@ use shoal_runtime::published::Published;
 /// Maximum time between two turns of the node, whose batches are due after 50 ms. Messages end the wait.
 const TURN: Duration = Duration::from_millis(5);
 
-/// Maximum number of messages of a turn, after which the timers of the node run.
+/// Maximum number of messages of a turn. The timers of the node run afterwards.
 const MESSAGES_PER_TURN_MAX: usize = 256;
 
 /// Time between two publications of the status.
 const STATUS_EVERY_MS: u64 = 250;
 
-/// The swarms of the tracker, which change by its own announces as well.
+/// The swarms of the tracker, which its own announces change as well.
 pub(super) trait LocalSwarms: Swarms {
-    /// Begins a turn.
     fn begin_turn(&mut self);
 
-    /// Hands the changes of this tracker to the node, and exchanges messages between clients.
+    /// Passes the changes of this tracker to the node, and exchanges messages between clients.
     fn exchange(&mut self, node: &mut Node<Self::Export>);
 }
 
-/// The state of the thread.
 pub(super) struct NodeThread<S: LocalSwarms> {
     node: Node<S::Export>,
     swarms: S,
     link: Arc<Link>,
     inbox: Receiver<Received>,
     waker: Waker,
-    /// Whether messages wait that the last turn left.
+    /// Whether the last turn has left messages.
     is_behind: bool,
     outgoing: Sender<Outgoing>,
-    /// The number of connections that the node has been told of, and whether it knows of the last one as open.
+    /// The number of connections that the node knows of, and whether it knows the last one as open.
     known_connects: u64,
     status_ms: u64,
     events: Events,
@@ -62,17 +60,15 @@ impl<S: LocalSwarms> NodeThread<S> {
         Self { node, swarms, link, inbox, waker, is_behind, outgoing, known_connects, status_ms, events }
     }
 
-    /// Returns the subjects to subscribe to.
     pub(super) fn subscriptions(&self) -> Vec<String> {
         self.node.subscriptions()
     }
 
-    /// Returns the status at this moment.
     pub(super) fn status(&self) -> Arc<Status> {
         Arc::new(self.node.status(clock::monotonic_ms()))
     }
 
-    /// Waits for messages, for a few milliseconds at most, and does what is due.
+    /// Waits for messages, for at most a few milliseconds, and does the due work.
     pub(super) fn turn(&mut self, status: &Published<Status>) {
         if !self.is_behind {
             self.waker.wait(TURN);
@@ -100,8 +96,8 @@ impl<S: LocalSwarms> NodeThread<S> {
         }
     }
 
-    /// Tells the node whether NATS is there. A connection that was lost and is back has lost messages, so the node is told
-    /// of both.
+    /// Tells the node whether NATS is connected. A connection that was lost and is back has lost messages, so the node
+    /// is told of both events.
     fn follow_connection(&mut self, now_ms: u64) {
         let connects = self.link.connects();
         if connects != self.known_connects {
@@ -114,7 +110,7 @@ impl<S: LocalSwarms> NodeThread<S> {
     fn send_messages(&mut self) {
         while let Some(message) = self.node.next_message() {
             if self.outgoing.try_send(message).is_err() {
-                self.link.count_unsent();
+                self.link.unsent.add(1);
             }
         }
     }
@@ -195,9 +191,9 @@ mod tests {
         let status = Published::new(thread.status());
         link.connected();
         thread.turn(&status);
-        assert_eq!(link.unsent(), 0, "its hello waits for the connection");
+        assert_eq!(link.unsent.read(), 0, "its hello waits for the connection");
         drop(thread);
-        assert_eq!(link.unsent(), 1, "there was no room for its farewell");
+        assert_eq!(link.unsent.read(), 1, "there was no room for its farewell");
     }
 
     #[test]

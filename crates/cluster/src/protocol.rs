@@ -1,13 +1,13 @@
 //! The protocol by which several trackers behave as one.
 //!
 //! Each node answers from its own memory and tells the others what its announces change ([`Delta`](shoal_base::Delta)).
-//! The state is soft: a live peer announces again within an interval and is told again then, so that whatever is lost
-//! heals by itself. Sequence numbers, resends and snapshots only make that quicker.
+//! The state is soft: a live peer announces again within an interval, which is told again, so losses heal by
+//! themselves. Sequence numbers, resends and snapshots only speed this up.
 //!
 //! [`Node`] is the whole protocol of one node as a state machine: messages and the time in, messages and changes of the
-//! swarms ([`Swarms`]) out. This module must not touch sockets, threads, clocks or the store, so that many nodes, a lossy
-//! bus and years of faults run in one test. It does not know NATS either: any bus will do that passes messages by
-//! subjects, loses some, and keeps the order between one sender and one receiver most of the time.
+//! swarms ([`Swarms`]) out. This module must not touch sockets, threads, clocks or the store, so that many nodes, a
+//! lossy bus and years of faults run in one test. It does not know NATS: any bus suffices that passes messages by
+//! subjects, loses some, and mostly keeps the order between one sender and one receiver.
 //!
 //! | Subject | Messages |
 //! |---|---|
@@ -16,9 +16,9 @@
 //! | `shoal.NAME.node.ID` | requests and replies to one node |
 //! | `shoal.NAME.credit` | announces of users, for other programs |
 //!
-//! No node needs another one, or a clock that agrees with others. `tests/simulation` runs nodes, a bus and clients on
-//! virtual time under faults that follow from a seed: nodes that crash or lose the bus, cuts, loss, reordering,
-//! repetition, delay, garbage. A thousand schedules run in each test, and `SHOAL_SIMULATION_SEED` replays one.
+//! No node depends on another one, or on clocks that agree. `tests/simulation` runs nodes, a bus and clients on virtual
+//! time under faults that follow from a seed: nodes that crash or lose the bus, cuts, loss, reordering, repetition,
+//! delay, garbage. A thousand schedules run in each test, and `SHOAL_SIMULATION_SEED` replays one.
 
 mod allowance;
 mod api;

@@ -1,11 +1,11 @@
 //! The state that all nodes of a cluster share: entries of lists, bans, values of the configuration, and secret keys.
 //!
-//! It lies in a bucket of JetStream (`super::jetstream`), whose keys and values `entry` declares. A task on the thread of the
-//! connection follows the bucket (`session`) and adopts the keys (`keys`). It hands everything else to the thread
-//! `shared` (`apply`), which may wait for the lists and the disk. Changes are written from the threads of their requests.
+//! It lies in a bucket of JetStream (`super::jetstream`), whose keys and values `entry` declares. A task on the thread
+//! of the connection follows the bucket (`session`) and adopts the keys (`keys`). It passes everything else to the
+//! thread `shared` (`apply`), which may wait for the lists and the disk. Each request's thread writes its own changes.
 //!
-//! Nothing here delays a request to the tracker. Without the bucket, a node goes on with what it knows: from the bucket, or
-//! after a restart from the copy in the directory of the state (`copy`).
+//! Nothing here delays a request to the tracker. Without the bucket, a node continues with what it knows: from the
+//! bucket, or after a restart from the copy in the directory of the state (`copy`).
 //!
 //! The lists know a trait (`SharedEntries`) and a further source, and nothing of NATS. Values of the configuration are
 //! a layer above the environment, read and checked by the same code and applied by a reload.
@@ -21,12 +21,15 @@ mod write;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use ipnet::IpNet;
+use parking_lot::{Mutex, MutexGuard};
+use shoal_base::metrics::Gauge;
 use shoal_config::Config;
+use shoal_control::stats::SharedStateStats;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -39,7 +42,7 @@ pub use self::keys::{ConnectionKeys, NodeKeys};
 use self::session::Bucket;
 pub(crate) use self::session::follow;
 use super::connection::Link;
-use super::jetstream::{self, Fault, JetStream, StreamInfo};
+use super::jetstream::{self, Availability, Fault, JetStream, StreamInfo};
 use shoal_runtime::repeated::Repeated;
 
 /// Maximum number of torrents that nodes add to both lists together. A longer list belongs in a file or behind a URL.
@@ -51,95 +54,52 @@ pub(crate) const VALUES_MAX: usize = 200;
 /// Maximum size of the bucket.
 const BUCKET_BYTES_MAX: u64 = 32 << 20;
 
-/// Maximum memory of all entries, in all places that may have them at once. That is enough for as many torrents and bans as tools
-/// add, with texts of 50 bytes each.
+/// Maximum memory of all entries, in all places that may have them at once. It suffices for as many torrents and bans
+/// as tools add, with texts of 50 bytes each.
 const ENTRIES_BYTES_MAX: usize = 64 << 20;
 
-/// The memory of the shared state: its entries, the keys that were removed, and those that a bucket lacks.
+/// The memory of the shared state: its entries, removed keys, and keys that a bucket lacks.
 pub const BYTES_MAX: usize = ENTRIES_BYTES_MAX + session::REMOVED_BYTES_MAX + contents::KEYS_BYTES_MAX;
 
-/// The shared state, as this node knows it.
+/// The shared state in this node's view.
 #[derive(Debug)]
 pub struct SharedState {
     link: Arc<Link>,
-    /// The name of the bucket.
     name: String,
     domain: Option<String>,
     inner: Mutex<Inner>,
     /// The last revision that applies here.
     applied: watch::Sender<u64>,
-    /// The thread that applies changes.
     applier: OnceLock<Thread>,
     /// Keys and values that were ignored because they could not be read, and because there was no room.
-    unreadable: AtomicU64,
-    full: AtomicU64,
+    unreadable: Gauge,
+    full: Gauge,
     /// Whether the last is so since the bucket was read as a whole.
     has_ignored_some: AtomicBool,
     /// How often everything was read.
-    syncs: AtomicU64,
+    syncs: Gauge,
 }
 
 #[derive(Debug)]
 struct Inner {
-    phase: Phase,
+    phase: Availability,
     /// Everything in the bucket, and what it lacks.
     contents: Contents,
     /// The parts that the thread has not applied yet.
     waiting: Parts,
     fill: Fill,
-    /// Why the bucket cannot be filled, if so.
+    /// Why the bucket cannot be filled, if it cannot.
     fill_fault: Option<String>,
     unreadable_log: Repeated,
     full_log: Repeated,
     keys_log: Repeated,
-    /// Why the values of the configuration do not apply here, if so.
+    /// Why the values of the configuration do not apply here, if they do not.
     values_fault: Option<String>,
 }
 
-/// The connection with the bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// It is followed.
-    Followed,
-    /// It cannot be reached at present. The reason is absent before the first attempt.
-    Away(Option<String>),
-    /// The NATS server has no JetStream, or does not permit this user to use it.
-    Unavailable(String),
-}
-
-/// A summary, for the statistics and the metrics.
-#[derive(Clone, Debug)]
-pub struct Summary {
-    /// Whether the state is followed.
-    pub phase: Phase,
-    /// The name of the bucket.
-    pub bucket: String,
-    pub(crate) torrents: usize,
-    pub(crate) bans: usize,
-    pub(crate) values: usize,
-    /// Entries that the bucket lacks.
-    pub unwritten: usize,
-    /// Why they cannot be written, if so.
-    pub fill_fault: Option<String>,
-    /// Why the values do not apply here, if so.
-    pub values_fault: Option<String>,
-    /// Keys and values that were ignored, by reason.
-    pub ignored: [(&'static str, u64); 2],
-    /// The number of times that the whole state was read.
-    pub syncs: u64,
-}
-
-impl Summary {
-    /// Returns the number of entries of each kind.
-    pub fn entries(&self) -> [(&'static str, u64); 3] {
-        let kinds = [("torrents", self.torrents), ("bans", self.bans), ("values", self.values)];
-        kinds.map(|(kind, count)| (kind, count as u64))
-    }
-}
-
 impl SharedState {
-    /// Returns the state of a node before it has found the bucket, with what it knew at the end of its last run. Returns
-    /// `None` if the nodes share none.
+    /// Returns the state of a node that has not found the bucket yet, with its knowledge from the last run. Returns
+    /// `None` if the nodes share nothing.
     pub(crate) fn new(config: &Config, link: Arc<Link>, copy: Copy) -> Option<Arc<Self>> {
         if !config.shares_state() {
             return None;
@@ -147,7 +107,7 @@ impl SharedState {
         let (contents, fill) = copy.into_parts();
         let waiting = Contents::default().differences(&contents);
         let inner = Inner {
-            phase: Phase::Away(None),
+            phase: Availability::Away(None),
             contents,
             waiting,
             fill,
@@ -164,49 +124,53 @@ impl SharedState {
             inner: Mutex::new(inner),
             applied: watch::Sender::new(0),
             applier: OnceLock::new(),
-            unreadable: AtomicU64::new(0),
-            full: AtomicU64::new(0),
+            unreadable: Gauge::default(),
+            full: Gauge::default(),
             has_ignored_some: AtomicBool::new(false),
-            syncs: AtomicU64::new(0),
+            syncs: Gauge::default(),
         }))
     }
 
-    /// Returns the prefix of the subjects at which replies arrive: one of those that a node may subscribe to.
+    /// Returns the prefix of the subjects for replies: one of those that a node may subscribe to.
     pub(super) fn inbox_prefix(cluster: &str) -> String {
         format!("shoal.{cluster}.inbox")
     }
 
     /// Returns the state at this moment.
-    pub fn summary(&self) -> Summary {
+    pub(crate) fn stats(&self) -> SharedStateStats {
         let inner = self.lock();
-        Summary {
-            phase: inner.phase.clone(),
+        let (state, reason) = inner.phase.clone().told(["followed", "away", "unavailable"]);
+        let fill_fault = inner.fill_fault.clone().filter(|_| inner.fill.is_open());
+        let entries = [
+            ("torrents", inner.contents.torrents_len()),
+            ("bans", inner.contents.bans.len()),
+            ("values", inner.contents.config.len()),
+        ];
+        let ignored = [("unreadable", &self.unreadable), ("full", &self.full)];
+        SharedStateStats {
             bucket: self.name.clone(),
-            torrents: inner.contents.torrents_len(),
-            bans: inner.contents.bans.len(),
-            values: inner.contents.config.len(),
-            unwritten: inner.fill.unwritten.len(),
-            fill_fault: inner.fill_fault.clone().filter(|_| inner.fill.is_open()),
+            fault: if inner.phase == Availability::Used { fill_fault } else { reason },
+            state,
+            unwritten: inner.fill.unwritten.len() as u64,
             values_fault: inner.values_fault.clone(),
-            ignored: [("unreadable", &self.unreadable), ("full", &self.full)]
-                .map(|(reason, count)| (reason, count.load(Ordering::Relaxed))),
-            syncs: self.syncs.load(Ordering::Relaxed),
+            entries: entries.map(|(kind, count)| (kind.to_owned(), count as u64)).into(),
+            ignored: ignored.map(|(reason, count)| (reason.to_owned(), count.read())).into(),
+            syncs: self.syncs.read(),
         }
     }
 
-    /// Returns the bucket, once there is a client.
     fn bucket(&self) -> Option<Bucket> {
         let jetstream = JetStream::new(self.link.client()?, self.domain.as_deref());
         Some(Bucket::new(jetstream, &self.name))
     }
 
-    /// Returns the keys that this node knows and a bucket may lack, which has not been read yet.
+    /// Returns the keys that this node knows and that an unread bucket may lack.
     fn candidates(&self, info: &StreamInfo) -> BTreeSet<String> {
         let inner = self.lock();
         inner.fill.candidates(&inner.contents, info)
     }
 
-    /// Takes over the contents of a bucket that was read as a whole. `lacking` are the candidates that it never had.
+    /// Takes over the contents of a completely read bucket. `lacking` are the candidates that it never had.
     fn begin(&self, mut contents: Contents, lacking: BTreeSet<String>, info: &StreamInfo) {
         let mut guard = self.lock();
         let inner = &mut *guard;
@@ -215,10 +179,10 @@ impl SharedState {
         inner.waiting = inner.waiting.or(inner.contents.differences(&contents)).or(fill);
         inner.contents = contents;
         inner.fill_fault = inner.fill_fault.take().filter(|_| !is_other);
-        let was_followed = core::mem::replace(&mut inner.phase, Phase::Followed) == Phase::Followed;
+        let was_followed = core::mem::replace(&mut inner.phase, Availability::Used) == Availability::Used;
         let (entries, unwritten) = (inner.contents.len(), inner.fill.unwritten.len());
         drop(guard);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.syncs.add(1);
         let bucket = &self.name;
         if is_other || unwritten > 0 {
             tracing::warn!(
@@ -248,12 +212,11 @@ impl SharedState {
         }
     }
 
-    /// Returns whether the bucket is to be filled, or to be marked as filled.
+    /// Returns whether the bucket still has to be filled, or marked as filled.
     fn is_filling(&self) -> bool {
         self.lock().fill.is_open()
     }
 
-    /// Returns the keys that the bucket lacks.
     fn unwritten(&self) -> Vec<String> {
         self.lock().fill.unwritten.iter().cloned().collect()
     }
@@ -265,12 +228,12 @@ impl SharedState {
         inner.contents.value(&key).map(|value| (key, value))
     }
 
-    /// Records that the bucket has had a key. Whether it was removed there is told by the watch.
+    /// Records that the bucket has had a key. The watch reports whether it was removed there.
     fn note_written(&self, key: &str) {
         self.lock().fill.unwritten.remove(key);
     }
 
-    /// Returns the mark of a bucket that has had everything, if it is to be written.
+    /// Returns the mark of a bucket that has had everything, if it must be written.
     fn filled(&self) -> Option<Filled> {
         self.lock().fill.mark()
     }
@@ -303,7 +266,6 @@ impl SharedState {
         self.wake_applier();
     }
 
-    /// Returns the secret keys of the bucket.
     fn secrets(&self) -> Secrets {
         self.lock().contents.secrets.clone()
     }
@@ -316,23 +278,13 @@ impl SharedState {
         ended.map(|(network, (_, revision))| (*network, *revision)).take(max).collect()
     }
 
-    /// Records why the bucket is not followed any more, and logs that once.
+    /// Records why the bucket is no longer followed, and logs the reason once.
     fn note_fault(&self, fault: Fault) {
-        let fault = match fault {
-            Fault::NoReply(subject) if self.link.may_not_publish(&subject) => Fault::NotPermitted(subject),
-            fault => fault,
-        };
-        let reason = fault.to_string();
-        let mut inner = self.lock();
-        let phase = if fault.is_lasting() {
-            Phase::Unavailable(reason.clone())
-        } else {
-            Phase::Away(Some(reason.clone()))
-        };
-        let is_known = inner.phase == phase;
-        inner.phase = phase;
-        drop(inner);
-        if !is_known && self.link.is_connected() {
+        let fault = fault.explained(&self.link);
+        let phase = Availability::after(fault.is_lasting(), fault.to_string());
+        let before = core::mem::replace(&mut self.lock().phase, phase.clone());
+        if before != phase && self.link.is_connected() {
+            let reason = fault.to_string();
             tracing::warn!(
                 bucket = self.name,
                 reason,
@@ -349,12 +301,12 @@ impl SharedState {
         }
     }
 
-    /// Records a key or a value that was ignored, and logs each reason at most once a minute.
+    /// Records an ignored key or value, and logs each reason at most once a minute.
     fn note_ignored(&self, key: &str, ignored: Ignored) {
         let (key, now) = (shoal_runtime::printable::line(key), Instant::now());
         match ignored {
             Ignored::Unreadable => {
-                self.unreadable.fetch_add(1, Ordering::Relaxed);
+                self.unreadable.add(1);
                 let noted = self.lock().unreadable_log.note(now);
                 if let Some(unlogged) = noted {
                     tracing::warn!(key, unlogged, "a value in the bucket of the cluster was ignored");
@@ -362,7 +314,7 @@ impl SharedState {
             }
             Ignored::Full => {
                 self.has_ignored_some.store(true, Ordering::Relaxed);
-                self.full.fetch_add(1, Ordering::Relaxed);
+                self.full.add(1);
                 let noted = self.lock().full_log.note(now);
                 if let Some(unlogged) = noted {
                     tracing::error!(
@@ -376,7 +328,7 @@ impl SharedState {
         }
     }
 
-    /// Returns whether some entries were ignored for which there may be room now.
+    /// Returns whether there may now be room for ignored entries.
     fn has_room_for_ignored(&self) -> bool {
         self.has_ignored_some.load(Ordering::Relaxed) && self.lock().contents.has_room()
     }
@@ -388,11 +340,11 @@ impl SharedState {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 
-/// Returns the file of the copy, if there is a place for it.
+/// Returns the file of the copy, if it has a place.
 pub fn copy_file(config: &Config) -> Option<PathBuf> {
     config.state.path.as_ref().filter(|_| config.shares_state()).map(|path| path.join("cluster"))
 }

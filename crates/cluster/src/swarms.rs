@@ -1,7 +1,7 @@
 //! The swarms of this tracker, as the node changes and reads them, and the changes of its own announces.
 //!
-//! Peers of UDP and HTTP lie in the store, and are exchanged by [`Replica`]. Peers of WebTorrent are connected to one node; the
-//! others know them by [`Nodes`].
+//! Peers of UDP and HTTP lie in the store; [`Replica`] exchanges them. A WebTorrent peer is connected to one node; the
+//! others know it by [`Nodes`].
 
 use std::mem;
 use std::sync::Arc;
@@ -23,16 +23,16 @@ use shoal_runtime::clock;
 use shoal_runtime::live::Live;
 use shoal_runtime::published::{Published, Subscription};
 
-/// Maximum number of deltas of a worker that are taken in one turn.
+/// Maximum number of a worker's deltas in one turn.
 const DELTAS_PER_TURN_MAX: usize = 4096;
 
-/// Peers in a block of connected peers: each takes 48 bytes.
+/// Number of peers in a block of connected peers. Each takes 48 bytes.
 const CONNECTED_PER_BLOCK: usize = 4096;
 
-/// The first byte of a block of connected peers. Other blocks begin in another way.
+/// The first byte of a block of connected peers. Other blocks begin differently.
 const CONNECTED: u8 = b'C';
 
-/// How often memory is freed that was not needed since.
+/// How often unneeded memory is freed.
 const TRIM_MS: u64 = 2_000;
 
 /// The parts of the tracker that other nodes change and read.
@@ -47,11 +47,10 @@ pub struct Shared {
     pub recorded: Recorded,
     /// The wakers of all workers.
     pub wakers: Vec<Waker>,
-    /// Ends the wait of the thread that changes and reads them.
+    /// Ends the wait of the thread that exchanges them.
     pub waker: Waker,
 }
 
-/// The swarms that one thread exchanges with other nodes.
 pub(super) struct ClusterSwarms {
     replica: Replica,
     swarms: Option<Arc<shoal_relay::Swarms>>,
@@ -69,17 +68,16 @@ pub(super) struct ClusterSwarms {
 pub struct SwarmCounters {
     /// Counts of the changes of other nodes.
     pub replication: Arc<ReplicationCounters>,
-    /// Those of WebTorrent, if it is served.
+    /// Counts of WebTorrent, if it is served.
     pub clients: Option<Arc<NodeCounters>>,
     /// The changes that were lost in the ring of each worker.
     pub unrecorded: Vec<Arc<Counter>>,
 }
 
-/// The progress of an export.
 #[derive(Debug)]
 pub(crate) enum Export {
     Addresses(ReplicaExport),
-    /// The next shard, and the peers that were read and not exported.
+    /// The next shard, and peers that were read but not exported.
     Connected(usize, Vec<Presence>),
 }
 
@@ -103,7 +101,6 @@ impl ClusterSwarms {
         }
     }
 
-    /// Returns the counters of these swarms.
     pub(super) fn counters(&self) -> SwarmCounters {
         let Recorded { addresses, presences, .. } = &self.recorded;
         let of_addresses = addresses.iter().map(RecordedDeltas::lost_counter);
@@ -156,7 +153,7 @@ impl LocalSwarms for ClusterSwarms {
     }
 }
 
-/// Sends messages to a node. A queue may hold more than one message of the bus has room for.
+/// Sends messages to a node. A queue may hold more than fits one message of the bus.
 fn send_in_pieces(node: &mut Node<Export>, to: NodeId, messages: &[u8]) {
     for piece in Nodes::split(messages, Node::<Export>::RELAY_BYTES_MAX) {
         node.send_to(to, piece);

@@ -5,6 +5,8 @@
 //! The CPU time is that of the process alone, from the exact account of the scheduler if the kernel provides it. It is
 //! divided into user and system time by samples (`sampling`), or by the ticks of the kernel if it permits no samples.
 
+pub(crate) mod sampling;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -13,9 +15,9 @@ use std::time::Instant;
 
 use rustix::process::Pid;
 
+use self::sampling::{PERIOD_NS, Sampler};
 use crate::machine;
 use crate::result::{CpuTime, Usage};
-use crate::sampling::{PERIOD_NS, Sampler};
 
 /// Clock ticks a second by which the kernel divides CPU time (`CONFIG_HZ`). It does not tell; this is the usual number,
 /// from which the error of the division is estimated.
@@ -86,7 +88,7 @@ impl Snapshot {
         let busy: Vec<(usize, u64, u64, u64)> = busy.collect();
         let total: u64 = busy.iter().map(|(_, total, ..)| total).sum();
         let steal: u64 = busy.iter().map(|(.., steal)| steal).sum();
-        let cpu_time = CpuTime {
+        let mut cpu = CpuTime {
             elapsed_s: later.when.duration_since(self.when).as_secs_f64(),
             user_s: seconds(later.user_ticks.saturating_sub(self.user_ticks)),
             system_s: seconds(later.system_ticks.saturating_sub(self.system_ticks)),
@@ -94,13 +96,9 @@ impl Snapshot {
             sampled_user_s: self.sampled_user_s(later),
             user_error_s: None,
         };
+        cpu.user_error_s = user_error_s(&cpu);
         Usage {
-            elapsed_s: cpu_time.elapsed_s,
-            user_s: cpu_time.user_s,
-            system_s: cpu_time.system_s,
-            exact_s: cpu_time.exact_s,
-            sampled_user_s: cpu_time.sampled_user_s,
-            user_error_s: user_error_s(&cpu_time),
+            cpu,
             processors: busy
                 .iter()
                 .map(|(processor, total, busy, _)| (*processor, as_f64(*busy) / as_f64(*total)))
@@ -287,15 +285,15 @@ mod tests {
         after.processors.insert(0, Ticks { idle: 20, steal: 10, total: 100 });
         let usage = before.until(&after);
         let ticks_per_s = as_f64(rustix::param::clock_ticks_per_second());
-        assert_eq!((usage.user_s * ticks_per_s, usage.system_s), (200.0, 0.0));
-        assert_eq!((usage.exact_s, usage.steal), (Some(2.0), 0.1));
+        assert_eq!((usage.cpu.user_s * ticks_per_s, usage.cpu.system_s), (200.0, 0.0));
+        assert_eq!((usage.cpu.exact_s, usage.steal), (Some(2.0), 0.1));
         assert_eq!(usage.processors, [(0, 0.7)]);
-        assert_eq!(usage.sampled_user_s, None, "thread 2 is not sampled");
+        assert_eq!(usage.cpu.sampled_user_s, None, "thread 2 is not sampled");
         after.threads.remove(&2);
-        let sampled_user_s = before.until(&after).sampled_user_s.unwrap();
+        let sampled_user_s = before.until(&after).cpu.sampled_user_s.unwrap();
         assert!((sampled_user_s - 1.0).abs() < 1e-3, "{sampled_user_s}");
         after.threads.remove(&1);
-        assert_eq!(before.until(&after).exact_s, None);
+        assert_eq!(before.until(&after).cpu.exact_s, None);
     }
 
     #[test]

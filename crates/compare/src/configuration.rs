@@ -146,7 +146,7 @@ pub fn write_whitelist(folder: &Path, load: &LoadSpec) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::description::Protocol;
-    use crate::preset::ComparisonPreset;
+    use crate::load::preset::ComparisonPreset;
 
     const HEAD: &str = "name = \"a\"\ntitle = \"A\"\nprotocols = [\"udp\"]\n[find]\npath = [\"a\"]\n";
 

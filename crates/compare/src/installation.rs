@@ -1,4 +1,7 @@
-//! The installation of a tracker: where its program is on this machine, and which version it has.
+//! The installation of a tracker: where its program is on this machine, and which version it has. `install` puts
+//! it there.
+
+pub mod install;
 
 use std::env;
 use std::ffi::OsStr;

@@ -1,4 +1,6 @@
-//! The load of a comparison.
+//! The load of a comparison. `preset` has the named ones.
+
+pub mod preset;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -7,10 +9,10 @@ use std::time::Duration;
 use shoal_load::{Mix, Pace, Plan, PlanError, Popularity, Population, Preset as LoadPreset, Sources, Stop};
 use shoal_net::Backend;
 
+use self::preset::ComparisonPreset;
 use crate::cpu_assignment::CpuAssignment;
 use crate::description::Protocol;
 use crate::network::NetworkKind;
-use crate::preset::ComparisonPreset;
 
 /// The load of a comparison, the same for every tracker.
 #[derive(Clone, Debug)]

@@ -1,8 +1,9 @@
 //! The report of a comparison: a Markdown file, plots as SVG, and a self-contained HTML page.
 //!
 //! It reads a finished (or partial) [`crate::result::Comparison`] and measures nothing. Figures are computed once
-//! (`round`, `row`, `ranking`), arranged once (`page`, `tables`), and rendered twice (`markdown`, `html`).
+//! (`figure`, `round`, `row`, `ranking`), arranged once (`page`, `tables`), and rendered twice (`markdown`, `html`).
 
+mod figure;
 mod html;
 mod markdown;
 mod number;

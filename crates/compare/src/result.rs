@@ -162,21 +162,9 @@ pub struct IdleStep {
 /// CPU time of the tracker's processes during a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Usage {
-    /// Seconds of wall-clock time that the load lasted.
-    pub elapsed_s: f64,
-    /// CPU time in user mode, by the kernel's clock ticks.
-    pub user_s: f64,
-    /// CPU time in the kernel, by its clock ticks.
-    pub system_s: f64,
-    /// CPU time in user mode and in the kernel, by the scheduler's exact account.
-    pub exact_s: Option<f64>,
-    /// CPU time in user mode, by thousands of samples a second. Missing if the kernel permits none, or if a thread began
-    /// during the load.
-    #[serde(default)]
-    pub sampled_user_s: Option<f64>,
-    /// The error of the user part: nineteen of twenty measurements of the same time are no further away.
-    #[serde(default)]
-    pub user_error_s: Option<f64>,
+    /// CPU time, and how long the load lasted.
+    #[serde(flatten)]
+    pub cpu: CpuTime,
     /// Busy share of each processor of tracker and load, by any program: processor, share 0 to 1.
     pub processors: Vec<(usize, f64)>,
     /// Share of the time that the hypervisor took away, 0 to 1.
@@ -208,10 +196,11 @@ pub struct CpuTime {
     pub system_s: f64,
     /// Both, by the scheduler's exact account.
     pub exact_s: Option<f64>,
-    /// In user mode, by samples.
+    /// In user mode, by thousands of samples a second. Missing if the kernel permits none, or if a thread began during the
+    /// load.
     #[serde(default)]
     pub sampled_user_s: Option<f64>,
-    /// The error of the user part.
+    /// The error of the user part: nineteen of twenty measurements of the same time are no further away.
     #[serde(default)]
     pub user_error_s: Option<f64>,
 }
@@ -229,8 +218,8 @@ pub fn replies(load: &Report) -> u64 {
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
     match (&load.relays, usage.at_work) {
-        (None, _) => (usage.cpu_time(), replies(load) as f64),
-        (Some(relays), None) => (usage.cpu_time(), relays.messages as f64),
+        (None, _) => (usage.cpu, replies(load) as f64),
+        (Some(relays), None) => (usage.cpu, relays.messages as f64),
         (Some(relays), Some(at_work)) => (at_work, relays.messages_per_s * at_work.elapsed_s),
     }
 }
@@ -289,7 +278,7 @@ impl Usage {
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
     pub fn core_us(&self, load: &Report, processors: &[usize]) -> Option<f64> {
-        let busy_s = self.busy_share_of(processors)? * processors.len() as f64 * self.elapsed_s;
+        let busy_s = self.busy_share_of(processors)? * processors.len() as f64 * self.cpu.elapsed_s;
         let replies = replies(load) as f64;
         (replies > 0.0).then(|| busy_s * 1e6 / replies)
     }
@@ -297,20 +286,7 @@ impl Usage {
     /// Returns the share of the time of this number of processors that the tracker used, 0 to 1.
     #[must_use]
     pub fn share_of(&self, processors: usize) -> Option<f64> {
-        let available_s = self.elapsed_s * f64::from(u32::try_from(processors).ok()?);
-        (available_s > 0.0).then(|| self.cpu_s() / available_s)
-    }
-
-    /// Returns all CPU time, by the exact account if there is one.
-    #[must_use]
-    pub fn cpu_s(&self) -> f64 {
-        self.cpu_time().whole_s()
-    }
-
-    /// Returns the CPU time.
-    #[must_use]
-    pub fn cpu_time(&self) -> CpuTime {
-        let Self { elapsed_s, user_s, system_s, exact_s, sampled_user_s, user_error_s, .. } = *self;
-        CpuTime { elapsed_s, user_s, system_s, exact_s, sampled_user_s, user_error_s }
+        let available_s = self.cpu.elapsed_s * f64::from(u32::try_from(processors).ok()?);
+        (available_s > 0.0).then(|| self.cpu.whole_s() / available_s)
     }
 }

@@ -1,6 +1,11 @@
 //! One run of one tracker on one number of cores: start, wait for an answer, fill, load, time, stop.
 //!
 //! A failure ends the run but not the comparison. It becomes part of the round, beside earlier measurements.
+//!
+//! The load comes from a `generator`, and a `spinner` may share the processors of the tracker.
+
+mod generator;
+mod spinner;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,12 +20,14 @@ use rustix::process::Signal;
 use shoal_load::{Progress, Report, Watch, info_hash};
 use tempfile::TempDir;
 
+use self::generator::Generator;
+use self::spinner::Spinners;
+use crate::accounting::sampling::Sampler;
 use crate::accounting::{Snapshot, resident_bytes, threads};
 use crate::certificate::Certificate;
 use crate::configuration;
 use crate::cpu_assignment::CpuAssignment;
 use crate::description::{Description, StopSignal};
-use crate::generator::Generator;
 use crate::idle::Idle;
 use crate::installation::Installation;
 use crate::load::{LoadSpec, Measure, Transport, WsTransport};
@@ -30,9 +37,7 @@ use crate::plan::{ComparisonEvent, Interrupt, Observer, Phase};
 use crate::port;
 use crate::probe::{Endpoint, Probe, ProbeResult};
 use crate::process::{Process, Program, describe_exit};
-use crate::result::{IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
-use crate::sampling::Sampler;
-use crate::spinner::Spinners;
+use crate::result::{CpuTime, IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
 use crate::template::Values;
 use crate::topology::{allowed, keep_on, pin_thread};
 
@@ -344,16 +349,16 @@ impl Run<'_> {
         // A process that has exited has no counters any more. Then `end` is the error.
         let after = snapshot().ok();
         outcome.usage = after.map(|after| {
-            let last_sample = at_work.as_ref().map(|at_work| before.until(at_work).cpu_time());
+            let last_sample = at_work.as_ref().map(|at_work| before.until(at_work).cpu);
             let at_work = at_work.as_ref().unwrap_or(&after);
             let ready_share = before.ready_share(at_work, trackers.len());
             let at_work = before.until(at_work);
-            let elapsed_s = outcome.load.as_ref().map_or(at_work.elapsed_s, |load| load.elapsed_s);
+            let elapsed_s = outcome.load.as_ref().map_or(at_work.cpu.elapsed_s, |load| load.elapsed_s);
             let (processors, steal) = (at_work.processors, at_work.steal);
-            let usage = before.until(&after);
+            let cpu = CpuTime { elapsed_s, ..before.until(&after).cpu };
             let receive_s = received.and_then(|received| Some(self.network.receive_s()? - received));
             let at_work = last_sample;
-            Usage { elapsed_s, processors, steal, at_work, ready_share, spinners, receive_s, ..usage }
+            Usage { cpu, processors, steal, at_work, ready_share, spinners, receive_s }
         });
         end
     }

@@ -39,8 +39,8 @@ pub(crate) trait Declared {
     /// Returns every key in the order of declaration, bound to its field.
     fn section(&mut self) -> Section<'_>;
 
-    /// Compares the keys with those of the `running` configuration. Those whose change needs a restart are set back to their
-    /// running values.
+    /// Compares the keys with those of the `running` configuration. Keys whose change needs a restart get their running
+    /// values back.
     fn compare(&mut self, running: &Self, differences: &mut Differences);
 }
 
@@ -54,9 +54,9 @@ pub(crate) trait Declared {
 /// }
 /// ```
 ///
-/// A section within another one has its full name behind an equals sign: `section xdp = "udp.xdp": XdpConfig`.
+/// A section within another one has its full name after an equals sign: `section xdp = "udp.xdp": XdpConfig`.
 ///
-/// After the arrow stands when a change takes effect, a variant of [`Applies`].
+/// A variant of [`Applies`] after the arrow says when a change takes effect.
 ///
 /// This generates a struct for each section, with `Default` and [`Declared`].
 macro_rules! settings {
@@ -109,9 +109,10 @@ macro_rules! settings {
     )+};
 }
 
-/// Makes the whole configuration of its sections, in the order of the file.
+/// Combines the sections into the whole configuration, in the order of the file.
 ///
-/// This generates the struct `Config`, the function `sections`, which binds every key to its field, and the function `compare`.
+/// This generates the struct `Config`, the function `sections`, which binds every key to its field, and the function
+/// `compare`.
 macro_rules! sections {
     ($($section:ident: $Section:ident,)+) => {
         /// The whole configuration, with one field for each section.
@@ -128,8 +129,8 @@ macro_rules! sections {
             vec![$($crate::declare::Declared::section(&mut config.$section),)+]
         }
 
-        /// Compares `config` with the `running` configuration. Keys whose change needs a restart are set back to their
-        /// running values.
+        /// Compares `config` with the `running` configuration. Keys whose change needs a restart get their running
+        /// values back.
         pub(crate) fn compare(config: &mut Config, running: &Config) -> $crate::reload::Differences {
             let mut differences = $crate::reload::Differences::default();
             $($crate::declare::Declared::compare(&mut config.$section, &running.$section, &mut differences);)+

@@ -1,7 +1,7 @@
-//! Every key of the tracker, declared once: each module has the sections of one subject, and this one has their order.
+//! Every key of the tracker, declared once: each module has the sections of one subject, and this one orders them.
 //!
-//! `shoal config` prints the comments of sections and keys, so they address operators. Each says what the key decides, when to
-//! change it and why the default is sensible.
+//! `shoal config` prints the comments of sections and keys, so they address operators. Each says what the key decides,
+//! when to change it and why the default is sensible.
 
 mod access;
 mod announce;
@@ -74,16 +74,16 @@ impl Config {
         self.is_node() && self.cluster.shared_state
     }
 
-    /// Returns the maximum number of seconds that are added at random to an interval of WebTorrent: as large a share of it as in
-    /// other protocols, up to a quarter.
+    /// Returns the maximum number of seconds that are added at random to an interval of WebTorrent: the same share as
+    /// in other protocols, up to a quarter.
     #[must_use]
     pub fn webtorrent_jitter_s(&self) -> u32 {
         let usual_s = self.webtorrent.interval_s;
         self.as_announce(usual_s, self.announce.interval_jitter_s).min(usual_s / 4)
     }
 
-    /// Returns the maximum interval of WebTorrent under load: as many times the usual one as in other protocols, as far as no
-    /// peer times out.
+    /// Returns the maximum interval of WebTorrent under load: the same multiple of the usual one as in other protocols,
+    /// but limited so that no peer times out.
     #[must_use]
     pub fn webtorrent_interval_s_max(&self) -> u32 {
         let (announce, webtorrent) = (&self.announce, &self.webtorrent);
@@ -92,7 +92,7 @@ impl Config {
         raised_s.min(webtorrent.peer_timeout_s.saturating_sub(least_timeout_s)).max(webtorrent.interval_s)
     }
 
-    /// Returns the time that has the same proportion to `usual_s` as `announce_s` has to `announce.interval_s`.
+    /// Returns a time in the same proportion to `usual_s` as `announce_s` to `announce.interval_s`.
     fn as_announce(&self, usual_s: u32, announce_s: u32) -> u32 {
         let scaled = u64::from(usual_s) * u64::from(announce_s) / u64::from(self.announce.interval_s.max(1));
         u32::try_from(scaled).unwrap_or(u32::MAX)

@@ -1,10 +1,10 @@
 //! The configuration of the tracker: every key with its meaning, its default and the values it accepts.
 //!
-//! The modules in `keys` declare each key once. The typed structs, the defaults, the commented default file, the names of
-//! the environment variables and the validation all come from that declaration, so they cannot drift apart.
+//! The modules in `keys` declare each key once. The typed structs, the defaults, the commented default file, the names
+//! of the environment variables and the validation all come from that declaration, so they cannot drift apart.
 //!
-//! This crate turns text into a [`Config`], or into a list of everything that is wrong with the text. It does not read
-//! files, the environment or the machine itself. The caller passes these in, so tests can cover every refusal.
+//! This crate turns text into a [`Config`], or into a list of all its problems. It does not read files, the environment
+//! or the machine itself. The caller passes these in, so tests can cover every refusal.
 #![forbid(unsafe_code)]
 
 mod declare;
@@ -29,10 +29,10 @@ pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, is_shared, read, reread, reread_with};
 pub use reload::{Differences, Reloaded};
 pub use values::{
-    AccessLogTarget, Auto, BindAddress, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader,
-    ClusterName, DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel,
-    LoggedAddresses, Name, NatsServer, OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl,
-    StreamName, Trusted, XdpMode,
+    AccessLogTarget, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader, ClusterName,
+    DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name,
+    NatsServer, OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl, StreamName, Trusted,
+    XdpMode,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -1,4 +1,4 @@
-//! The default file, the page of all keys and the list of environment variables, which are generated from the declarations.
+//! Generates the default file, the page of all keys and the list of environment variables from the declarations.
 
 use crate::ENVIRONMENT_PREFIX;
 use crate::declare::{Applies, Key, Section};
@@ -84,14 +84,14 @@ fn page_row(section: &str, key: &Key<'_>) -> String {
     format!("| `{section}.{}` | `{}` | {meaning} | {applies} |\n", key.name, key.slot.show())
 }
 
-/// Returns the first sentence of documentation, in the form of a cell of a table.
+/// Returns the first sentence of documentation, as a cell of a table.
 fn first_sentence(docs: &[&str]) -> String {
     let text = docs.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ");
     let end = text.find(". ").map_or(text.len(), |end| end + 1);
     text[..end].replace('|', "\\|")
 }
 
-/// Formats documentation as comments. Each line of it begins with a space.
+/// Formats documentation as comments. Each of its lines begins with a space.
 fn comment(docs: &[&str]) -> String {
     docs.iter().map(|line| format!("#{line}\n")).collect()
 }

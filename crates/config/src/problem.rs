@@ -22,13 +22,13 @@ pub struct Problems(pub Vec<Problem>);
 pub enum Provenance {
     /// The value is the default.
     Default,
-    /// The tracker runs with the value, and a change needs a restart.
+    /// The tracker runs with this value, and a change needs a restart.
     Running,
     /// A line of a file.
     File {
         /// The path as the operator wrote it.
         path: String,
-        /// The line number, counted from 1.
+        /// The line number, from 1.
         line: usize,
     },
     /// An environment variable.

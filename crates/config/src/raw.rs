@@ -1,7 +1,7 @@
 //! A value as written in a file or the environment, before it is interpreted.
 //!
-//! A TOML value has a type of its own, while a value from an environment variable is untyped text. Both reach the
-//! parsers of [`Value`](crate::value::Value) in the same form, so no type needs two parsers.
+//! A TOML value has a type, while a value from an environment variable is untyped text. Both reach the parsers of
+//! [`Value`](crate::value::Value) in the same form, so no type needs two parsers.
 
 use toml::de::DeValue;
 
@@ -23,7 +23,7 @@ pub(crate) enum Raw {
 }
 
 impl Raw {
-    /// Converts a TOML value. The result does not hold its position in the file.
+    /// Converts a TOML value. The result does not include its position in the file.
     pub(crate) fn from_toml(value: &DeValue<'_>) -> Self {
         match value {
             DeValue::String(text) => Self::Text(text.to_string()),

@@ -15,7 +15,7 @@ use crate::raw::Raw;
 use crate::reload::Reloaded;
 use crate::rules;
 
-/// The variables with this prefix that are not keys: secrets of the control listener, and where its clients find it.
+/// The variables with this prefix that are not keys: secrets of the control listener, and its address for clients.
 const OTHER_VARIABLES: [&str; 6] = [
     "SHOAL_CONTROL_READ_TOKEN",
     "SHOAL_CONTROL_ADMIN_TOKEN",
@@ -35,10 +35,8 @@ pub struct ConfigFile<'t> {
 }
 
 /// Combines the defaults, the file and the environment. The file overrides the defaults, and the environment overrides
-/// both.
-///
-/// # Errors
-/// Returns all problems rather than the first: unknown names, wrong types, values out of range, and contradictions.
+/// both. Fails with all problems rather than the first: unknown names, wrong types, values out of range, and
+/// contradictions.
 pub fn read(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -46,15 +44,15 @@ pub fn read(
     read_all(file, environment, &[]).map(|(config, _)| config)
 }
 
-/// Returns whether the nodes of a cluster can share the value of a key: the limits, and the intervals of announces, as far as
-/// a change applies while the tracker runs.
+/// Returns whether the nodes of a cluster can share the value of a key. They can share the limits and the intervals of
+/// announces, if a change applies while the tracker runs.
 #[must_use]
 pub fn is_shared(name: &str) -> bool {
     let mut config = Config::default();
     shared_key(&mut sections(&mut config), name).is_some()
 }
 
-/// Returns a key that the nodes of a cluster can share, with the name of its section.
+/// Returns a key that the nodes of a cluster can share, and the name of its section.
 fn shared_key<'s, 'c>(
     sections: &'s mut [Section<'c>],
     name: &str,
@@ -71,13 +69,11 @@ fn shared_key<'s, 'c>(
     (is_meant && key.applies == Applies::Reload).then_some((section.name, key))
 }
 
-/// Reads the configuration of a tracker that runs with `running` once more.
+/// Reads the configuration of a tracker that runs with `running` again.
 ///
-/// The new configuration is checked as a whole, as at a start. Then the keys whose change needs a restart are set back
-/// to their running values, and the result is checked again: with those, a new value may be a contradiction.
-///
-/// # Errors
-/// Returns all problems, like [`read`]. The tracker should then continue with its running configuration.
+/// The new configuration is checked as a whole, as at a start. Then the keys whose change needs a restart get their
+/// running values back, and the result is checked again: a new value may contradict these. Fails with all problems,
+/// like [`read`]; the tracker should then continue with its running configuration.
 pub fn reread(
     running: &Config,
     file: Option<ConfigFile<'_>>,
@@ -86,11 +82,8 @@ pub fn reread(
     reread_with(running, file, environment, &[])
 }
 
-/// Reads the configuration likewise, with values of a cluster for keys that [`is_shared`] accepts. They override the
-/// environment.
-///
-/// # Errors
-/// Returns all problems, like [`read`].
+/// Reads the configuration like [`reread`], with values of a cluster for keys that [`is_shared`] accepts. They override
+/// the environment. Fails with all problems, like [`read`].
 pub fn reread_with(
     running: &Config,
     file: Option<ConfigFile<'_>>,
@@ -146,14 +139,14 @@ struct Reader<'c> {
     problems: Vec<Problem>,
 }
 
-/// A key that was set. If a key occurs several times, the last occurrence counts.
+/// A key that was set. If it is set several times, the last one counts.
 struct Written {
     name: String,
     provenance: Provenance,
     accepted: bool,
 }
 
-/// A key as it appears in the text of a contradiction.
+/// A key in the text of a contradiction.
 struct Shown {
     name: String,
     value: String,
@@ -183,7 +176,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a table of the file, which is the section of this name.
+    /// Reads a table of the file: the section of this name.
     fn read_table(
         &mut self,
         file: ConfigFile<'_>,
@@ -229,7 +222,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Refuses a key before the first section, and suggests the sections that have such a key.
+    /// Refuses a key before the first section, and suggests the sections with such a key.
     fn refuse_outside(&mut self, file: ConfigFile<'_>, name: &Spanned<impl AsRef<str>>) {
         let name_text = name.get_ref().as_ref();
         let sections: Vec<String> = self
@@ -310,10 +303,10 @@ impl Reader<'_> {
     }
 }
 
-/// A value that is about to be assigned to a key.
+/// A value to assign to a key.
 struct Entered {
     value: Raw,
-    /// The value as it was written, for messages.
+    /// The value as written, for messages.
     quoted: String,
     provenance: Provenance,
 }
@@ -341,9 +334,9 @@ fn subject(name: &str, value: &str) -> String {
     format!("{name} = {value}")
 }
 
-/// Returns whether Kubernetes set this variable. If there is a service whose name begins with "shoal", Kubernetes sets
-/// such variables in every pod of its namespace (Kubernetes documentation, "Accessing the Service", environment
-/// variables). They do not configure the tracker.
+/// Returns whether Kubernetes set this variable. If the name of a service begins with "shoal", Kubernetes sets such
+/// variables in every pod of its namespace (Kubernetes documentation, "Accessing the Service", environment variables).
+/// They do not configure the tracker.
 fn is_service_link(name: &str) -> bool {
     let port_of = |marker: &str| {
         let number = name.split_once(marker).map(|(_, rest)| rest.split('_').next().unwrap_or(rest));
@@ -391,7 +384,7 @@ fn values(sections: &[Section<'_>]) -> impl Iterator<Item = (String, String)> {
     keys.map(|(section, key)| (format!("{section}.{}", key.name), key.slot.show()))
 }
 
-/// Describes a contradiction. Returns `None` if one of its keys was refused already, because then it has no value to
+/// Describes a contradiction. Returns `None` if one of its keys was already refused, because it then has no value to
 /// compare.
 fn conflict_problem(conflict: &rules::Conflict, shown: &[Shown]) -> Option<Problem> {
     let mut keys = conflict.keys.iter().filter_map(|name| shown.iter().find(|shown| shown.name == *name));

@@ -21,7 +21,7 @@ pub struct Reloaded {
 }
 
 impl Reloaded {
-    /// Keeps the running value of `tls.listen`, which could not be changed after all.
+    /// Keeps the running value of `tls.listen`, because the change failed.
     pub fn keep_tls_listen(&mut self, running: &Config) {
         self.config.tls.listen.clone_from(&running.tls.listen);
         let Differences { applied, needs_restart } = &mut self.differences;

@@ -4,12 +4,11 @@ use core::net::SocketAddr;
 use std::path::Path;
 
 use shoal_base::PeerV4;
+use shoal_base::transport::stream::ListenAddress;
 use shoal_wire::udp::AnnounceHead;
 
 use crate::keys::Config;
-use crate::values::{
-    Auto, BindAddress, ClientHeader, DatagramBackend, ListSource, Listen, OpentrackerMode, Trusted,
-};
+use crate::values::{Auto, ClientHeader, DatagramBackend, ListSource, Listen, OpentrackerMode, Trusted};
 
 /// Keys whose values contradict each other.
 #[derive(Debug, PartialEq, Eq)]
@@ -116,14 +115,14 @@ fn http_listens_once(config: &Config) -> Option<Conflict> {
     let all = || config.http.listen.iter().chain(&config.tls.listen);
     let addresses: Vec<SocketAddr> = all()
         .filter_map(|listen| match listen.address {
-            BindAddress::Tcp(address) => Some(address),
-            BindAddress::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some(address),
+            ListenAddress::Unix(_) => None,
         })
         .collect();
     let files: Vec<&Path> = all()
         .filter_map(|listen| match &listen.address {
-            BindAddress::Unix(path) => Some(&**path),
-            BindAddress::Tcp(_) => None,
+            ListenAddress::Unix(path) => Some(&**path),
+            ListenAddress::Tcp(_) => None,
         })
         .collect();
     let file = files.iter().enumerate().find(|(index, file)| files[..*index].contains(file));
@@ -133,7 +132,7 @@ fn http_listens_once(config: &Config) -> Option<Conflict> {
     Some(Conflict { keys: &["http.listen", "tls.listen"], fault })
 }
 
-/// Describes the first two addresses of which one covers the other.
+/// Describes the first two addresses where one covers the other.
 fn listening_twice(addresses: &[SocketAddr]) -> Option<String> {
     let pairs = addresses
         .iter()
@@ -179,8 +178,8 @@ fn proxies_are_trusted(config: &Config) -> Option<Conflict> {
     let trusted = &config.proxy.trusted;
     let has_networks = trusted.iter().any(|trusted| matches!(trusted, Trusted::Network(_)));
     let trusts_no_proxy = |listen: &Listen| match listen.address {
-        BindAddress::Tcp(_) => listen.proxy_protocol && !has_networks,
-        BindAddress::Unix(_) => !trusted.contains(&Trusted::Unix),
+        ListenAddress::Tcp(_) => listen.proxy_protocol && !has_networks,
+        ListenAddress::Unix(_) => !trusted.contains(&Trusted::Unix),
     };
     let keys: &'static [&'static str] = if config.http.listen.iter().any(trusts_no_proxy) {
         &["proxy.trusted", "http.listen"]
@@ -198,7 +197,7 @@ fn proxies_are_trusted(config: &Config) -> Option<Conflict> {
 
 fn unix_sockets_name_clients(config: &Config) -> Option<Conflict> {
     let lacks_client_addresses = |listen: &Listen| {
-        matches!(listen.address, BindAddress::Unix(_))
+        matches!(listen.address, ListenAddress::Unix(_))
             && !listen.proxy_protocol
             && config.proxy.header == ClientHeader::None
     };

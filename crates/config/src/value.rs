@@ -26,12 +26,12 @@ pub(crate) trait Value: Sized {
     fn show(&self) -> String;
 }
 
-/// The field of a [`Config`](crate::Config) that belongs to a key, independent of the type of the field.
+/// The field of a [`Config`](crate::Config) for a key, independent of the type of the field.
 pub(crate) trait Slot {
     /// Describes the values that the key accepts, including the range.
     fn accepts(&self) -> String;
 
-    /// Sets the field and returns true. If the value is not accepted, changes nothing and returns false.
+    /// Sets the field and returns true. Returns false and changes nothing if the value is not accepted.
     fn assign(&mut self, raw: &Raw) -> bool;
 
     /// Returns the current value in TOML.

@@ -29,7 +29,7 @@ pub use nats::{CLUSTER_NAME_BYTES_MAX, ClusterName, NatsServer, StreamName};
 pub use opentracker::OpentrackerMode;
 pub use origin::Origin;
 pub use source::{ListSource, SourceUrl};
-pub use stream::{BindAddress, Listen, Trusted};
+pub use stream::{Listen, Trusted};
 
 /// A number of bytes, written as an integer or with a binary unit, such as `"512MiB"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,10 +76,16 @@ macro_rules! choice {
             }
 
             fn show(&self) -> String {
-                let spelling = match self {
+                quote(self.spelling())
+            }
+        }
+
+        impl $Name {
+            /// Returns the value as it is written in the configuration.
+            pub const fn spelling(self) -> &'static str {
+                match self {
                     $(Self::$Variant => $spelling,)+
-                };
-                quote(spelling)
+                }
             }
         }
     };
@@ -100,9 +106,9 @@ choice! {
 choice! {
     /// How clients with private addresses are served.
     PrivateAddresses {
-        /// As all others.
+        /// Like all others.
         Serve = "serve",
-        /// Their peers are handed out in their own networks only.
+        /// Their peers are handed out only within their own networks.
         Apart = "apart",
         /// Not at all.
         Refuse = "refuse",
@@ -112,7 +118,7 @@ choice! {
 choice! {
     /// Where an XDP program runs.
     XdpMode {
-        /// In the driver if it can, and otherwise in the kernel.
+        /// In the driver if it supports that, and otherwise in the kernel.
         Auto = "auto",
         /// In the driver.
         Native = "native",
@@ -122,7 +128,7 @@ choice! {
 }
 
 choice! {
-    /// Where a proxy names the client of a request.
+    /// Where a proxy names the client of a request. The spelling is the name of the header.
     ClientHeader {
         /// No header: the client is the other end of the connection.
         None = "none",
@@ -412,13 +418,13 @@ impl Value for Option<PathBuf> {
     }
 }
 
-/// Parses an address with a port. An IPv4-mapped IPv6 address is refused, because each socket serves one family.
+/// Parses an address with a port. Refuses an IPv4-mapped IPv6 address, because each socket serves one family.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let address: SocketAddr = text.parse().ok()?;
     (address.ip().to_canonical() == address.ip()).then_some(address)
 }
 
-/// Formats a TOML string. The texts shown contain no characters that TOML requires to be escaped.
+/// Formats a TOML string. The texts contain no characters that TOML requires to be escaped.
 fn quote(text: &str) -> String {
     format!("\"{text}\"")
 }

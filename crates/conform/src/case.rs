@@ -86,7 +86,7 @@ impl Case {
             source,
             rule,
             is_slow: false,
-            info_hashes: 0,
+            info_hashes: 1,
             has_every_byte: false,
             check,
         }
@@ -104,12 +104,13 @@ impl Case {
     /// Returns the trackers that break the rule and why it is one all the same, if two or more are known to break it.
     #[must_use]
     pub fn answer(&self) -> Option<(&'static str, &'static str)> {
-        let broken = ANSWERS.iter().flat_map(|answer| answer.cases.iter().map(|case| (case, answer.text)));
-        let found = broken.into_iter().find(|((id, _), _)| *id == self.id);
-        found.map(|((_, trackers), text)| (*trackers, text))
+        ANSWERS.iter().find_map(|answer| {
+            let trackers = answer.cases.get(self.id)?;
+            Some((trackers.as_str(), answer.text.as_str()))
+        })
     }
 
-    /// Sets the number of info hashes.
+    /// Sets the number of info hashes, which is otherwise one.
     pub(crate) const fn with_info_hashes(self, info_hashes: usize) -> Self {
         Self { info_hashes, ..self }
     }

@@ -12,19 +12,9 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use shoal_testkit::certificate::AnyCertificate;
 
-use crate::case::Unmet;
+use crate::case::{Checked, Unmet, ensure};
 use crate::context::Context;
 use crate::deadline::{Deadline, TimedSocket};
-
-/// The outcome of a read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ReadOutcome {
-    Bytes(Vec<u8>),
-    /// The tracker has closed its side.
-    End,
-    /// Nothing arrived in time.
-    Timeout,
-}
 
 /// An open connection, closed on drop.
 pub(crate) struct Connection {
@@ -34,6 +24,9 @@ pub(crate) struct Connection {
     deadline: Deadline,
     /// The time after which an unfinished write fails.
     write_timeout: Duration,
+    pub(crate) unread: Vec<u8>,
+    /// Whether the tracker has closed its side.
+    pub(crate) has_ended: bool,
 }
 
 impl Connection {
@@ -66,7 +59,7 @@ impl Connection {
         } else {
             None
         };
-        Ok(Self { socket, tls, deadline, write_timeout: timeout })
+        Ok(Self { socket, tls, deadline, write_timeout: timeout, unread: Vec::new(), has_ended: false })
     }
 
     /// Returns the local address.
@@ -101,29 +94,43 @@ impl Connection {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Reads what arrives within `timeout`.
-    pub(crate) fn read(&mut self, timeout: Duration) -> io::Result<ReadOutcome> {
-        let timeout = timeout.max(Duration::from_millis(1));
-        let mut socket = TimedSocket { socket: &self.socket, deadline: self.deadline.within(timeout) };
+    /// Waits for input, and returns whether bytes or the end of the connection arrived within `timeout`. `what` is what the
+    /// connection carries.
+    pub(crate) fn wait(&mut self, timeout: Duration, what: &str) -> Checked<bool> {
+        if self.has_ended {
+            return Ok(false);
+        }
+        let limit = self.deadline.bound(timeout)?;
+        let deadline = self.deadline.within(limit.max(Duration::from_millis(1)));
+        let mut socket = TimedSocket { socket: &self.socket, deadline };
         let mut buffer = [0; 16_384];
         let read = match &mut self.tls {
             None => socket.read(&mut buffer),
             Some(tls) => rustls::Stream::new(&mut **tls, &mut socket).read(&mut buffer),
         };
         match read {
-            Ok(0) => Ok(ReadOutcome::End),
-            Ok(bytes) => Ok(ReadOutcome::Bytes(buffer[..bytes].to_vec())),
+            Ok(0) => self.has_ended = true,
+            Ok(bytes) => self.unread.extend(&buffer[..bytes]),
             Err(error) => match error.kind() {
-                ErrorKind::WouldBlock | ErrorKind::TimedOut => Ok(ReadOutcome::Timeout),
-                ErrorKind::Interrupted => self.read(timeout),
+                // A wait that the deadline cut short says nothing about the time between two bytes.
+                ErrorKind::WouldBlock | ErrorKind::TimedOut if limit < timeout => {
+                    return Err(self.deadline.passed());
+                }
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => return Ok(false),
+                ErrorKind::Interrupted => return self.wait(timeout, what),
                 // A peer that closes with unread input resets the connection, and over TLS many peers close without a
                 // close_notify.
                 ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
-                    Ok(ReadOutcome::End)
+                    self.has_ended = true;
                 }
-                _ => Err(error),
+                _ => ensure(
+                    false,
+                    format!("a connection that carries {what}"),
+                    format!("the connection fails: {error}"),
+                )?,
             },
         }
+        Ok(true)
     }
 }
 

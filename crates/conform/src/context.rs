@@ -244,6 +244,12 @@ impl<'t> Context<'t> {
         self.target.sources.get(index).copied().ok_or_else(missing)
     }
 
+    /// Returns the address of the tracker in the other family.
+    pub(crate) fn other_family(&self) -> Checked<SocketAddr> {
+        let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
+        self.target.other_family.ok_or_else(missing)
+    }
+
     /// Returns the size of a peer in a reply (BEP 15, "IPv6").
     pub(crate) fn peer_bytes(&self) -> usize {
         if self.target.address.is_ipv4() { 6 } else { 18 }

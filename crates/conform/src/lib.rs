@@ -36,5 +36,5 @@ pub use context::{InfoHash, Scheme, Target, Timing, info_hashes, random_seed};
 pub use junit::junit;
 pub use report::{Finding, Report, Run, SCHEMA, Summary};
 pub use rules::operator::OperatorRules;
-pub use run::{Unreachable, probe, run};
+pub use run::{probe, run};
 pub use trace::{Direction, TraceEntry};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Case, CaseVerdict, Severity};
+use crate::case::{Case, CaseVerdict, Checked, Severity, Unmet};
 use crate::trace::TraceEntry;
 
 /// The name and version of the JSON form of [`Report`]. The version increases when a reader of the old one could
@@ -33,32 +33,24 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub(crate) fn passed(case: &Case) -> Self {
-        Self::new(case, CaseVerdict::Pass, case.rule, "")
-    }
-
-    pub(crate) fn failed(case: &Case, expected: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self::new(case, CaseVerdict::Fail, expected, seen)
-    }
-
-    pub(crate) fn not_supported(case: &Case, reason: impl Into<String>) -> Self {
-        Self::new(case, CaseVerdict::NotSupported, case.rule, reason)
-    }
-
-    pub(crate) fn not_configured(case: &Case, reason: impl Into<String>) -> Self {
-        Self::new(case, CaseVerdict::NotConfigured, case.rule, reason)
-    }
-
-    fn new(case: &Case, verdict: CaseVerdict, expected: impl Into<String>, seen: impl Into<String>) -> Self {
+    /// Returns the result of a case that was checked, with its last messages.
+    pub(crate) fn new(case: &Case, checked: Checked, exchange: Vec<TraceEntry>) -> Self {
+        let rule = case.rule.to_owned();
+        let (verdict, expected, seen) = match checked {
+            Ok(()) => (CaseVerdict::Pass, rule, String::new()),
+            Err(Unmet::Fail { expected, seen }) => (CaseVerdict::Fail, expected, seen),
+            Err(Unmet::NotSupported(reason)) => (CaseVerdict::NotSupported, rule, reason),
+            Err(Unmet::NotConfigured(reason)) => (CaseVerdict::NotConfigured, rule, reason),
+        };
         Self {
             id: case.id.to_owned(),
             severity: case.severity,
             source: case.source.to_owned(),
             rule: case.rule.to_owned(),
             verdict,
-            expected: expected.into(),
-            seen: seen.into(),
-            exchange: Vec::new(),
+            expected,
+            seen,
+            exchange,
         }
     }
 }

@@ -23,11 +23,8 @@ pub(crate) trait Protocol {
     /// Creates a client at the default local address.
     fn client<'c>(context: &'c Context<'c>) -> Checked<Self::Client<'c>>;
 
-    /// Creates a client at the local address number `index`, which may not exist.
-    fn client_at_source<'c>(context: &'c Context<'c>, index: usize) -> Checked<Self::Client<'c>>;
-
     /// Creates a client at this local address, which may not exist.
-    fn client_of<'c>(context: &'c Context<'c>, source: IpAddr) -> Checked<Self::Client<'c>>;
+    fn client_at<'c>(context: &'c Context<'c>, source: IpAddr) -> Checked<Self::Client<'c>>;
 }
 
 /// A client of a tracker, whose peers leave on drop.

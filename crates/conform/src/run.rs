@@ -1,8 +1,6 @@
 //! Runs cases against a tracker, one after another.
 
-use thiserror::Error;
-
-use crate::case::{Case, CaseVerdict, Unmet};
+use crate::case::{Case, CaseVerdict, ensure};
 use crate::context::{Context, Scheme, Target};
 use crate::http;
 use crate::report::Finding;
@@ -16,22 +14,16 @@ pub(crate) const TRIES: u32 = 3;
 /// packet loss but the tracker, and waiting three times in each case would take minutes.
 const SILENT_CASES_MAX: u32 = 5;
 
-/// The reason why a tracker cannot be tested.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("{0}")]
-pub struct Unreachable(pub String);
-
 /// Checks that the target is a tracker. Takes a few seconds at most.
 ///
 /// # Errors
 /// Returns the reason if it is not.
-pub fn probe(target: &Target) -> Result<(), Unreachable> {
-    let probed = match target.scheme {
+pub fn probe(target: &Target) -> Result<(), String> {
+    match target.scheme {
         Scheme::Udp => udp::probe(target),
         Scheme::Http | Scheme::Https => http::probe(target),
         Scheme::Ws | Scheme::Wss => webtorrent::probe(target),
-    };
-    probed.map_err(Unreachable)
+    }
 }
 
 /// Runs the cases and reports each through `on_finding`. If the tracker stops answering, the remaining cases fail at
@@ -42,23 +34,16 @@ pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding
     let mut silent_cases = 0;
     for case in cases {
         let finding = match silent_since {
-            Some(last) => Finding::failed(
-                case,
-                "a tracker that answers",
-                format!("the tracker has not answered any request since the case {last}"),
-            ),
+            Some(last) => {
+                let seen = format!("the tracker has not answered any request since the case {last}");
+                Finding::new(case, ensure(false, "a tracker that answers", seen), Vec::new())
+            }
             None => {
                 let tries = if silent_cases < SILENT_CASES_MAX { TRIES } else { 1 };
                 let context = Context::new(target, case, tries);
                 let checked = (case.check)(&context);
                 silent_cases += u32::from(context.unanswered.get() > 0);
-                let finding = match checked {
-                    Ok(()) => Finding::passed(case),
-                    Err(Unmet::Fail { expected, seen }) => Finding::failed(case, expected, seen),
-                    Err(Unmet::NotSupported(reason)) => Finding::not_supported(case, reason),
-                    Err(Unmet::NotConfigured(reason)) => Finding::not_configured(case, reason),
-                };
-                Finding { exchange: context.trace.into_inner().into_entries(), ..finding }
+                Finding::new(case, checked, context.trace.into_inner().into_entries())
             }
         };
         if finding.verdict == CaseVerdict::Fail && silent_since.is_none() && probe(target).is_err() {

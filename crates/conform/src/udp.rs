@@ -60,12 +60,8 @@ impl Protocol for Udp {
         Client::new(context)
     }
 
-    fn client_at_source<'c>(context: &'c Context<'c>, index: usize) -> Checked<Client<'c>> {
-        Client::at_source(context, index)
-    }
-
-    fn client_of<'c>(context: &'c Context<'c>, source: IpAddr) -> Checked<Client<'c>> {
-        Client::of_source(context, source)
+    fn client_at<'c>(context: &'c Context<'c>, source: IpAddr) -> Checked<Client<'c>> {
+        Client::at(context, source)
     }
 }
 

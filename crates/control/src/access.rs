@@ -10,9 +10,9 @@ use tokio::sync::Semaphore;
 
 use super::Sources;
 use super::problem::JSON;
-use shoal_runtime::lists::ListControl;
+use shoal_runtime::lists::{ListControl, ListSources};
 
-/// Time within which the lists must be read for a request. The reading goes on beyond it.
+/// Maximum time for a request that reads the lists. The reading continues beyond it.
 const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
 
 /// The lists with their sources and faults, as `shoal access status` shows them. Members may be added.
@@ -42,7 +42,7 @@ pub(super) async fn reload(State(sources): State<Arc<Sources>>) -> Response {
 }
 
 /// Calls `ask` on a thread that may block. At most one such thread waits or works: a file system can hang.
-async fn tell_of_lists(sources: &Sources, ask: fn(&ListControl) -> serde_json::Value) -> Response {
+async fn tell_of_lists(sources: &Sources, ask: fn(&ListControl) -> ListSources) -> Response {
     static ASKING: Semaphore = Semaphore::const_new(1);
     let busy =
         || (StatusCode::SERVICE_UNAVAILABLE, "the lists are being read; ask again later\n").into_response();
@@ -53,7 +53,9 @@ async fn tell_of_lists(sources: &Sources, ask: fn(&ListControl) -> serde_json::V
         ask(&lists)
     });
     match tokio::time::timeout(LISTS_TIME_MAX, asked).await {
-        Ok(Ok(told)) => ([(header::CONTENT_TYPE, JSON)], format!("{told}\n")).into_response(),
+        Ok(Ok(told)) => {
+            ([(header::CONTENT_TYPE, JSON)], format!("{}\n", serde_json::json!(told))).into_response()
+        }
         Ok(Err(_)) | Err(_) => busy(),
     }
 }

@@ -1,8 +1,8 @@
-//! The endpoints of the control listener: the JSON API, version 1, and what is older than it.
+//! The endpoints of the control listener: version 1 of the JSON API, and older endpoints.
 //!
-//! Each endpoint is a function with its description beside it, from which the OpenAPI document is made. `endpoints!` names
-//! each of them once, with its method, its path and what it needs; so no endpoint lacks a description or a role. Tests
-//! compare the description with the router, and with the replies to each kind of token.
+//! Each endpoint is a function with its description beside it, from which the OpenAPI document is made. `endpoints!`
+//! names each of them once, with its method, its path and what it needs, so no endpoint lacks a description or a role.
+//! Tests compare the description with the router, and with the replies to each kind of token.
 
 mod bans;
 mod changes;
@@ -52,7 +52,7 @@ macro_rules! endpoints {
         )]
         struct Document;
 
-        /// Returns the routes of the endpoints by what they need.
+        /// Returns the routes of the endpoints, grouped by what they need.
         pub(super) fn routes(needing: &impl Fn(Need, Router<Control>) -> Router<Control>) -> Router<Control> {
             Router::new()$(.merge(needing(Need::$need, Router::new().route($path, $method($module::$handler)))))+
         }
@@ -97,7 +97,7 @@ endpoints! {
     Admin: post "/api/v1/upgrade" => state::upgrade,
 }
 
-/// Adds how tokens are shown.
+/// Adds the form in which tokens are shown.
 struct Tokens;
 
 impl utoipa::Modify for Tokens {
@@ -133,7 +133,7 @@ impl utoipa::Modify for Names {
     }
 }
 
-/// Adds the refusals that every endpoint with a token has.
+/// Adds the refusals of every endpoint with a token.
 struct Refusals;
 
 impl utoipa::Modify for Refusals {
@@ -210,8 +210,8 @@ async fn openapi() -> impl IntoResponse {
     ([(axum::http::header::CONTENT_TYPE, JSON)], document())
 }
 
-/// Runs a change that may block for a time, such as one of a file, on a thread of its own. At most one is in progress: a
-/// file system can hang, and changes follow one another.
+/// Runs a change that may block for some time, such as one of a file, on a separate thread. At most one is in progress:
+/// a file system can hang, and changes follow one another.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -221,7 +221,7 @@ async fn blocking<T: Send + 'static>(
     taking_turns(&CHANGES, BUSY, work).await
 }
 
-/// Runs a look-up that may block for a time likewise. It does not hold up a change.
+/// Runs a look-up that may block for some time likewise, without holding up a change.
 async fn looking_up<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
@@ -229,13 +229,13 @@ async fn looking_up<T: Send + 'static>(
     taking_turns(&LOOK_UPS, "another look-up is in progress; try again", work).await
 }
 
-/// Runs something on a thread of its own when it has a permit.
+/// Runs work on a separate thread when it has a permit.
 async fn taking_turns<T: Send + 'static>(
     permits: &'static Semaphore,
     busy: &str,
     work: impl FnOnce() -> Result<T, Problem> + Send + 'static,
 ) -> Result<T, Problem> {
-    /// Time to wait for the work before this one, and for this one.
+    /// Maximum wait for earlier work and for this one.
     const TIME_MAX: Duration = Duration::from_secs(6);
     let busy = || Problem::later(StatusCode::SERVICE_UNAVAILABLE, busy, TIME_MAX);
     let permit = tokio::time::timeout(TIME_MAX, permits.acquire()).await.map_err(|_| busy())?;

@@ -1,8 +1,8 @@
 //! The record of changes by the control listener.
 //!
-//! Changes go the way of the operator's own. Entries of lists go into files, as `shoal access` writes them. A ban goes
-//! into its file, and with that into the table of networks. A drain is a policy that refuses announces. All changes run
-//! on a thread apart, one after another, because a file system can hang. Each is recorded before it is made.
+//! Changes take the same paths as the operator's own. Entries of lists go into files, as `shoal access` writes them. A
+//! ban goes into its file, and so into the table of networks. A drain is a policy that refuses announces. All changes
+//! run on a separate thread, one after another, because a file system can hang. Each is recorded before it is made.
 
 use axum::http::StatusCode;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::auth::Caller;
 use super::problem::Problem;
 use shoal_runtime::lists;
 
-/// Records a change and makes it. If that fails, records the failure as well.
+/// Records a change and makes it. Also records a failure.
 pub(super) async fn change<T>(
     control: &Control,
     caller: &Caller,
@@ -29,8 +29,8 @@ pub(super) async fn change<T>(
     made
 }
 
-/// Records a change that is about to be made, in the log and in the audit file. If the file cannot be written, the change
-/// must not be made.
+/// Records a change before it is made, in the log and in the audit file. If the file cannot be written, the change must
+/// not be made.
 pub(super) async fn record(
     control: &Control,
     caller: &Caller,

@@ -1,25 +1,29 @@
-//! The right to ask the control listener: tokens, roles and rates. Root and the user of the tracker need no token at the socket for
-//! the users of this host.
+//! The right to ask the control listener: tokens, roles and rates. Root and the user of the tracker need no token at
+//! the socket for the users of this host.
 //!
-//! Every route belongs to one of the kinds of [`Need`], and the middleware of its router asks for it. A client shows its token
-//! in the field Authorization, never in a cookie, which a browser would send on behalf of other pages.
+//! Every route belongs to a kind of [`Need`], and the middleware of its router asks for it. A client shows its token in
+//! the field Authorization, never in a cookie, which a browser would send on behalf of other pages.
+
+mod rate;
+pub(crate) mod tokens;
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use self::rate::Rates;
+use self::tokens::{Role, Tokens};
 use super::body;
-use super::connections::{Connection, Source};
 use super::counters::RequestOutcome;
+use super::listener::connections::{Connection, Source};
 use super::problem::Problem;
-use super::rate::Rates;
-use super::tokens::{Role, Tokens};
 use shoal_runtime::lists::Author;
 use shoal_runtime::repeated::Repeated;
 
@@ -27,20 +31,20 @@ use shoal_runtime::repeated::Repeated;
 const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 const REQUESTS_AT_ONCE: u32 = 200;
 
-/// The same for wrong tokens of a source. Right ones are accepted all the same: only the work for wrong ones is limited.
+/// The same for wrong tokens of a source. Right ones are always accepted: only the work for wrong ones is limited.
 const WRONG_TOKEN_INTERVAL: Duration = Duration::from_secs(3);
 const WRONG_TOKENS_AT_ONCE: u32 = 20;
 
 /// The right that a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
-    /// Nothing. Such an endpoint reveals the health of the tracker at most.
+    /// Nothing. Such an endpoint reveals at most the health of the tracker.
     Nothing,
     /// A token of any role, if tokens are configured.
     Read,
     /// A token of the role admin.
     Admin,
-    /// The same, if tokens are configured: what this does, the operator has written into files already.
+    /// A token of the role admin, if tokens are configured: the operator has already written the new values into files.
     Reload,
 }
 
@@ -50,14 +54,14 @@ pub(crate) struct Caller {
     /// The name of the token, or "anyone".
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// The address of its client.
+    /// The client's address.
     pub(crate) address: IpAddr,
-    /// The user of this host that has sent it without a token.
+    /// The user of this host that sent the request without a token.
     local_user: Option<u32>,
 }
 
 impl Caller {
-    /// Returns who makes a change, for the record.
+    /// Returns the author of a change, for the record.
     pub(crate) fn author(&self) -> Author {
         match self.local_user {
             Some(user) => Author::of_user(user),
@@ -66,7 +70,7 @@ impl Caller {
     }
 }
 
-/// The tokens, and the rates at which they are used.
+/// The tokens, and the rates of their use.
 #[derive(Debug)]
 pub(super) struct Auth {
     tokens: Arc<Tokens>,
@@ -74,7 +78,7 @@ pub(super) struct Auth {
     wrong: Mutex<(Rates<Source>, Repeated)>,
 }
 
-/// Whose requests are counted together.
+/// The unit whose requests are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Client {
     Token(String),
@@ -91,7 +95,7 @@ impl Auth {
         }
     }
 
-    /// Returns the sender of a request that may be answered.
+    /// Returns the sender of a request, if it may be answered.
     fn admit(&self, need: Need, headers: &HeaderMap, connection: &Connection) -> Result<Caller, Problem> {
         let address = connection.peer.ip().to_canonical();
         let source = Source::of(address);
@@ -104,7 +108,7 @@ impl Auth {
             (caller_of("anyone".to_owned(), Role::Read, None), Client::Source(source))
         };
         let is_open = matches!(client, Client::Source(_));
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = self.rates.lock();
         rates.take(client, Instant::now()).map_err(|wait| {
             Problem::later(StatusCode::TOO_MANY_REQUESTS, "too many requests; ask less often", wait)
         })?;
@@ -128,7 +132,7 @@ impl Auth {
         if let Some((role, name)) = tokens.find(shown) {
             return Ok(Some(Caller { name: name.to_owned(), role, address, local_user: None }));
         }
-        let mut wrong = self.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wrong = self.wrong.lock();
         let now = Instant::now();
         if let Some(unlogged) = wrong.1.note(now) {
             tracing::warn!(%address, unlogged, "a client of the control listener has shown a wrong token");
@@ -141,7 +145,7 @@ impl Auth {
     }
 }
 
-/// Answers a request of a sender that may send it, or refuses it.
+/// Answers a request if its sender may send it, and refuses it otherwise.
 pub(super) async fn require(
     State((auth, need)): State<(Arc<Auth>, Need)>,
     mut request: Request,
@@ -153,7 +157,7 @@ pub(super) async fn require(
     let is_json = body::is_json(request.headers());
     match auth.admit(need, request.headers(), connection) {
         Err(problem) => problem.into_response(),
-        // A page of another site cannot send such a request: browsers ask first whether they may send JSON, and get no
+        // A page of another site cannot send such a request: browsers first ask whether they may send JSON, and get no
         // permission.
         Ok(_) if request.method() == Method::POST && !is_json => {
             Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, body::NOT_JSON).into_response()
@@ -165,7 +169,6 @@ pub(super) async fn require(
     }
 }
 
-/// Returns the token of the field Authorization (RFC 6750, 2.1).
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut fields = headers.get_all(header::AUTHORIZATION).iter();
     let (field, None) = (fields.next()?, fields.next()) else { return None };

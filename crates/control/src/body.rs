@@ -1,17 +1,17 @@
 //! Reads the bodies of requests, in bounded time and memory.
 //!
-//! Small bodies are read as they come. Large bodies, for many torrents at once, are few at a time, and fewer of one
-//! source. Slow ones therefore take bounded memory and keep no small one out.
+//! Small bodies are read as they come. Of large bodies, for many torrents at once, only a few are read at a time, and
+//! fewer of one source. So slow ones take bounded memory and hold up no small one.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use http_body_util::LengthLimitError;
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
-use super::connections::{Connection, Source};
+use super::listener::connections::{Connection, Source};
 use super::problem::{JSON, Problem};
 
 /// Maximum time for a body to arrive.
@@ -20,12 +20,11 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Maximum size of a body. With the maximum number of connections, all bodies together take 8 MiB.
 const BODY_BYTES_MAX: usize = 64 << 10;
 
-/// Maximum size of a large body, and the number of large bodies that are read at a time, of all sources and of one.
+/// Maximum size of a large body, and how many are read at a time, of all sources and of one.
 const LARGE_BODY_BYTES_MAX: usize = 1 << 20;
 const LARGE_BODIES_MAX: usize = 4;
 const LARGE_BODIES_PER_SOURCE_MAX: usize = 2;
 
-/// The sources whose large bodies are being read.
 static LARGE_BODIES: Mutex<Vec<Source>> = Mutex::new(Vec::new());
 
 /// A large body that is being read, until it is dropped.
@@ -45,7 +44,7 @@ impl<S: Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 impl LargeBody {
     /// Counts a body of `source`, unless there are too many.
     fn begin(source: Source) -> Option<Self> {
-        let mut bodies = large_bodies();
+        let mut bodies = LARGE_BODIES.lock();
         let own = bodies.iter().filter(|other| **other == source).count();
         if bodies.len() >= LARGE_BODIES_MAX || own >= LARGE_BODIES_PER_SOURCE_MAX {
             return None;
@@ -57,15 +56,11 @@ impl LargeBody {
 
 impl Drop for LargeBody {
     fn drop(&mut self) {
-        let mut bodies = large_bodies();
+        let mut bodies = LARGE_BODIES.lock();
         if let Some(index) = bodies.iter().position(|source| *source == self.0) {
             bodies.swap_remove(index);
         }
     }
-}
-
-fn large_bodies() -> MutexGuard<'static, Vec<Source>> {
-    LARGE_BODIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Reads a body that may be large. One that declares to be small does not wait for large ones.
@@ -96,7 +91,8 @@ fn declared_bytes(request: &Request) -> Option<usize> {
     request.headers().get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads a body of at most `bytes_max` bytes. The parser limits the depth of a document, and the type what it may contain.
+/// Reads a body of at most `bytes_max` bytes. The parser limits the depth of a document, and the type limits its
+/// content.
 async fn read<T: DeserializeOwned>(request: Request, bytes_max: usize) -> Result<T, Problem> {
     if !is_json(request.headers()) {
         return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, NOT_JSON));

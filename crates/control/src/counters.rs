@@ -1,7 +1,7 @@
-//! Counts of the requests and connections of the control listener. Its thread is the only one that counts.
+//! Counts of the requests and connections of the control listener. Only its thread counts.
 //!
-//! Each response is counted by its outcome in `guard`, the outermost stage. The status tells the outcome. Where two
-//! reasons have the same status, the refusal carries its own.
+//! `guard`, the outermost stage, counts each response by its outcome, which follows from the status. If two reasons
+//! have the same status, the refusal carries its own.
 
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -10,29 +10,29 @@ use shoal_base::metrics::{counters, labels};
 labels! {
     /// The outcome of a request.
     pub(crate) enum RequestOutcome {
-        /// It was answered.
+        /// The request was answered.
         Ok = "ok",
-        /// It named a host that is not ours.
+        /// The request named a host that is not ours.
         OtherHost = "other_host",
-        /// A page of another site has sent it.
+        /// A page of another site has sent the request.
         OtherPage = "other_page",
-        /// It had no token, although it needs one.
+        /// The request lacked a necessary token.
         NoToken = "no_token",
-        /// Its token was wrong.
+        /// The token was wrong.
         WrongToken = "wrong_token",
-        /// It needs a token of another role.
+        /// The request needs a token of another role.
         Role = "role",
-        /// Its client asks too often.
+        /// The client asks too often.
         RateLimited = "rate_limited",
-        /// It was not what it must be.
+        /// The request was invalid.
         Invalid = "invalid",
         /// There is no such page, torrent, ban or method.
         NotFound = "not_found",
-        /// The configuration or the state of the tracker does not permit it.
+        /// The configuration or the state of the tracker does not permit the request.
         Conflict = "conflict",
-        /// Its body was too large.
+        /// The body was too large.
         LargeBody = "large_body",
-        /// Its body did not arrive in time.
+        /// The body did not arrive in time.
         SlowBody = "slow_body",
         /// Too much is in progress, or the tracker is not healthy or drains.
         Unavailable = "unavailable",
@@ -44,13 +44,13 @@ labels! {
 labels! {
     /// Why a connection did not end after its response.
     pub(crate) enum ConnectionEnd {
-        /// It was closed to make room for another.
+        /// The connection made room for another.
         Evicted = "evicted",
-        /// It took too long, or was a feed whose time was over.
+        /// The connection took too long, or was a feed whose time was over.
         TimeOver = "time_over",
-        /// Its TLS handshake failed or took too long.
+        /// The TLS handshake failed or took too long.
         Handshake = "handshake",
-        /// Its client has closed it, sent no valid head in time, or read nothing for too long.
+        /// The client closed the connection, sent no valid head in time, or read nothing for too long.
         Failed = "failed",
     }
 }
@@ -66,7 +66,7 @@ counters! {
 }
 
 impl ControlCounters {
-    /// Counts a response. Where its status does not tell the reason, an extension does.
+    /// Counts a response. If its status does not determine the outcome, an extension does.
     pub(super) fn count(&self, response: &Response) {
         let told = response.extensions().get::<RequestOutcome>().copied();
         self.requests.of(told.unwrap_or_else(|| RequestOutcome::of(response.status()))).increment();

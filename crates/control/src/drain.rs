@@ -1,13 +1,13 @@
-//! Drain: how a tracker leaves the ones behind a load balancer without failing a client.
+//! Drain: how a tracker leaves the trackers behind a load balancer without failing a client.
 //!
-//! While a tracker drains, `/health/ready` says 503, so that the load balancer sends no new clients. Announces are refused
-//! with a reason that tells clients to try again in a minute; those that leave are still taken, and so are scrapes. A
-//! WebSocket is closed after its refused announce, so that its client connects anew, to another tracker. `/health`
-//! stays as it is, so that nothing restarts it. After a time, it has drained: it ends, or it stays so
-//! until it is told otherwise, as the operator has chosen.
+//! While a tracker drains, `/health/ready` says 503, so that the load balancer sends no new clients. Announces are
+//! refused with a reason that tells clients to try again in a minute; leaving peers and scrapes are still served. A
+//! WebSocket is closed after its refused announce, so that its client connects to another tracker. `/health` stays
+//! unchanged, so that nothing restarts the tracker. After a time, the tracker has drained: it ends, or stays as it is
+//! until further orders, as the operator has chosen.
 //!
-//! No sweep closes the WebSockets. Announces are spread over the interval, so the new connections of their clients are,
-//! too, and no worker has to walk over its connections.
+//! No sweep closes the WebSockets. Announces are spread over the interval, and so are the new connections of their
+//! clients, and no worker has to walk over its connections.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub struct Draining {
     pub(crate) since_unix_s: u64,
     /// When the tracker has drained.
     pub(crate) end: Instant,
-    /// Whether the tracker ends then.
+    /// Whether the tracker ends at that time.
     pub(crate) exits: bool,
 }
 
@@ -49,12 +49,12 @@ impl Drain {
         Self { state: watch::Sender::new(None), lists }
     }
 
-    /// Returns the drain that is in progress or has ended, if any.
+    /// Returns the current drain, in progress or over, if any.
     pub fn current(&self) -> Option<Draining> {
         *self.state.borrow()
     }
 
-    /// Begins to drain, or changes when that ends. May block for as long as it takes the workers to take over the rules.
+    /// Begins to drain, or changes the end of the drain. May block until the workers have adopted the rules.
     pub(crate) fn begin(&self, wait: Duration, exits: bool) -> Draining {
         let since_unix_s = self.current().map_or_else(clock::unix_s, |draining| draining.since_unix_s);
         let draining = Draining { since_unix_s, end: Instant::now() + wait.min(WAIT_MAX), exits };
@@ -69,7 +69,7 @@ impl Drain {
         self.state.send_replace(None).is_some()
     }
 
-    /// Waits until the tracker has drained and is to end.
+    /// Waits until the tracker has drained and should end.
     pub async fn exit(&self) {
         let mut state = self.state.subscribe();
         loop {
@@ -83,7 +83,7 @@ impl Drain {
             };
             tokio::select! {
                 () = ended => return,
-                // The sender is `self`.
+                // `self` owns the sender.
                 _ = state.changed() => {}
             }
         }

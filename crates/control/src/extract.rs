@@ -1,4 +1,4 @@
-//! The parameters of requests, whose faults are refused like all others.
+//! The parameters of requests. Their faults are refused like all others.
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;

@@ -1,9 +1,9 @@
 //! Which requests the control listener answers.
 //!
-//! Browsers on the same host can reach the listener on its loopback address. A page that resolves a name of its own to
-//! that address (DNS rebinding) could read the metrics. Requests must therefore name a host of ours. Other pages cannot
-//! read the responses, but they have no reason to send requests either: a request that a page sends must come from this
-//! listener's own page.
+//! Browsers on the same host can reach the listener on its loopback address. A page that resolves its own name to that
+//! address (DNS rebinding) could read the metrics. So requests must name a host of ours. Other pages cannot read the
+//! responses, but have no reason to send requests either: a request from a page must come from this listener's own
+//! page.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -45,16 +45,16 @@ pub(super) async fn admit(
     response
 }
 
-/// Returns whether the host in the target and those in the header fields are ours. A request without a host does
-/// not come from a browser: health checks of load balancers omit it.
+/// Returns whether the host in the target and those in the header fields are ours. A request without a host does not
+/// come from a browser: health checks of load balancers omit it.
 fn is_ours(hosts: &[HostName], authority: Option<&str>, headers: &HeaderMap) -> bool {
     let fields = headers.get_all(header::HOST).iter().map(|host| host.to_str().unwrap_or_default());
     authority.into_iter().chain(fields).all(|host| is_host(hosts, host))
 }
 
-/// Returns whether a page sends the request that is not our own. Browsers say so in two ways: by the relation of the
-/// page's site to ours (Fetch Metadata), in which another port of the same host is the same site; and by the origin of
-/// the page, at least if the request could change something.
+/// Returns whether a foreign page sends the request. Browsers show it in two ways: by the relation of the page's site
+/// to ours (Fetch Metadata), in which another port of the same host is the same site; and by the origin of the page, at
+/// least if the request could change something.
 fn is_of_other_page(headers: &HeaderMap) -> bool {
     let is_other_site =
         headers.get_all("sec-fetch-site").iter().any(|site| site != "same-origin" && site != "none");

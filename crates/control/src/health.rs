@@ -1,4 +1,4 @@
-//! Whether every worker responds, whether the readers of files do, and whether new clients may come.
+//! Whether every worker and every reader of files responds, and whether new clients may come.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use shoal_runtime::heartbeat::Heartbeat;
 /// Time within which a worker must respond.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How often the answers are polled. Only traffic and its own timeout wake a worker, so that it takes some tens
-/// of milliseconds to answer anyway.
+/// How often the answers are polled. Only traffic and its own timeout wake a worker, so an answer takes some tens of
+/// milliseconds anyway.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The health of the tracker.
@@ -109,7 +109,7 @@ async fn silent(heartbeats: &[Arc<Heartbeat>], patience: Duration) -> Vec<usize>
     let deadline = Instant::now() + patience;
     loop {
         let silent: Vec<usize> = (0..heartbeats.len())
-            .filter(|&worker| heartbeats[worker].answered() < questions[worker])
+            .filter(|&worker| heartbeats[worker].answered.read() < questions[worker])
             .collect();
         if silent.is_empty() || Instant::now() >= deadline {
             return silent;

@@ -1,10 +1,10 @@
-//! The control listener: HTTP for operators and their tools, over TCP and over a Unix socket for the users of this host (`local`).
+//! The control listener: HTTP for operators and their tools, over TCP and over a Unix socket for the users of this host.
 //!
-//! It runs on the main thread, in a runtime of its own. It reads the counters of the workers and checks that they
-//! respond, without a lock. Only look-ups of torrents and peers, also for the largest swarms, lock a part of the store, each for
-//! as long as a look-up of a worker takes (see `insight`).
+//! It runs on the main thread, in its own runtime. It reads the counters of the workers and checks that they respond,
+//! without a lock. Only look-ups of torrents and peers lock a part of the store, each for as long as a worker's look-up
+//! (see `insight`).
 //!
-//! A request passes `listener` (time and memory, by `connections`), `guard` (pages of other sites), and `auth` (tokens, roles,
+//! A request passes `listener` (time and memory), `guard` (pages of other sites), and `auth` (tokens, roles,
 //! rates), before the handler of its route runs. `api` declares the routes with what they need.
 
 #![deny(unsafe_code)]
@@ -15,27 +15,21 @@ mod audit;
 mod auth;
 mod body;
 pub mod cluster;
-mod connections;
 mod counters;
 pub mod drain;
 mod extract;
 mod guard;
 mod health;
-mod history;
 pub mod insight;
-mod latest;
 mod listener;
-mod local;
 pub mod metrics;
 pub mod operations;
 mod page;
 mod problem;
 pub mod process;
 pub mod public_statistics;
-mod rate;
 mod scrape;
 pub mod stats;
-mod tokens;
 
 use std::sync::Arc;
 
@@ -47,28 +41,27 @@ use shoal_config::HostName;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+pub use self::auth::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
 use self::auth::{Auth, Need};
-use self::connections::Connections;
 use self::drain::Drain;
-use self::latest::LatestStats;
 pub use self::listener::bind;
-pub use self::local::{LocalSocket, candidates as local_candidates, path as local_path, reachable};
+use self::listener::connections::Connections;
+pub use self::listener::local::{LocalSocket, candidates as local_candidates, path as local_path, reachable};
 pub use self::metrics::{Sources, WorkerSources};
 use self::operations::Operations;
 use self::problem::Problem;
-pub use self::tokens::{Role, TokenSet, Tokens, is_name as is_token_name, line as token_line};
+use self::stats::latest::LatestStats;
 use shoal_runtime::log::LogFilter;
 
 /// The state of the handlers. Clones share everything.
 #[derive(Clone)]
 pub struct Control {
-    /// The counters and the state that pages are made of.
+    /// The sources of all pages.
     pub sources: Arc<Sources>,
     tokens: Arc<Tokens>,
     operations: Arc<dyn Operations>,
     pub(crate) drain: Drain,
     log: LogFilter,
-    /// How much the sources hold, if that is limited.
     holdings: Option<Arc<Holdings>>,
     connections: Arc<Connections>,
     latest: Arc<LatestStats>,
@@ -84,7 +77,7 @@ pub struct Access {
 }
 
 impl Control {
-    /// Creates the state. The tokens and the filter of the log are those that a reload changes.
+    /// Creates the state. A reload changes the tokens and the filter of the log.
     pub fn new(
         sources: Sources,
         operations: Arc<dyn Operations>,
@@ -124,7 +117,7 @@ pub async fn serve(
     let local = listener::serve_local(local, Arc::clone(&connections), router.clone());
     let accepting = listener::serve(listener, tls, Arc::clone(&connections), router);
     let following = async {
-        // Tokens that are no longer valid may have opened streams. The clients of the others open them again.
+        // Tokens that are no longer valid may have opened streams. Clients with valid tokens open theirs again.
         while tokens.changed().await.is_ok() {
             connections.end_streams();
         }
@@ -138,7 +131,7 @@ fn router(control: Control, hosts: Vec<HostName>) -> Router {
     routes(auth).with_state(control).layer(guard)
 }
 
-/// Returns all routes. Each endpoint is declared in `api`, so that it has a description and a role.
+/// Returns all routes. `api` declares each endpoint, so that it has a description and a role.
 fn routes(auth: Auth) -> Router<Control> {
     let auth = Arc::new(auth);
     let needing = |need: Need, routes: Router<Control>| match need {

@@ -1,8 +1,10 @@
 //! Accepts connections of operators, and ends those that take too long.
 //!
 //! Every connection serves one request, in bounded time and memory: a time for its head, one for the whole
-//! (`connections`), and one during which its client may read nothing. Neither a client that sends slowly nor one that
-//! reads slowly holds more than that.
+//! (`connections`), and one in which its client may read nothing. A slow client cannot hold more than that.
+
+pub(crate) mod connections;
+pub(crate) mod local;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,9 +25,9 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, Sleep};
 use tokio_rustls::TlsAcceptor;
 
-use super::connections::{Connection, Connections, Open};
+use self::connections::{Connection, Connections, Open};
+use self::local::LocalSocket;
 use super::counters::ConnectionEnd;
-use super::local::LocalSocket;
 use shoal_runtime::repeated::Repeated;
 
 /// Maximum time for the head of a request, and for a TLS handshake.
@@ -35,15 +37,15 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(3);
 /// Maximum size of a request's head: hyper asks for at least 8 KiB.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
-/// Maximum time during which a client may read nothing of what is written to it.
+/// Maximum time in which a client may read nothing of the written bytes.
 const STALL_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The kernel's buffer for unread bytes of a connection, and the time after which a peer that does not acknowledge them is
-/// gone. Without the former, a client that does not read would hold some MiB.
+/// The kernel's buffer for unread bytes of a connection, and the time after which a peer that does not acknowledge them
+/// is gone. Without the buffer's limit, a client that does not read would hold some MiB.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 const UNACKNOWLEDGED_MS_MAX: u32 = 30_000;
 
-/// Pause after a failed accept, which mostly means that the process has run out of file descriptors.
+/// Pause after a failed accept, which mostly means that file descriptors are exhausted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Opens the listener.
@@ -68,10 +70,10 @@ pub(crate) async fn serve(
         match listener.accept().await {
             Ok((stream, peer)) => {
                 let open = connections.open(peer, None);
-                // It only bounds what the kernel does for a client that has gone.
+                // It only bounds the kernel's work for a client that has gone.
                 let _ = sockopt::set_tcp_user_timeout(&stream, UNACKNOWLEDGED_MS_MAX);
                 drop(tokio::spawn(serve_connection(stream, tls.clone(), open, router.clone())));
-                // A connection that was closed for this one gives its descriptor back before the next one is accepted.
+                // A connection that was closed for this one returns its descriptor before the next one is accepted.
                 tokio::task::yield_now().await;
             }
             Err(error) => pause(&mut failed_accepts, &error).await,
@@ -112,7 +114,7 @@ async fn serve_connection<S>(stream: S, tls: Option<TlsAcceptor>, mut open: Open
 where
     S: AsyncRead + AsyncWrite + AsFd + Unpin + Send + 'static,
 {
-    // As above.
+    // It only bounds the kernel's memory for the connection.
     let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
     let connection = open.connection.clone();
     let stream = Timed { stream, stalled: None };

@@ -1,4 +1,4 @@
-//! The process, as the control listener asks it to do something, and the parts of it that only some processes have.
+//! The operations of the process for the control listener, and the parts of the process that may be absent.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -15,19 +15,15 @@ pub type Pending<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The operations of the process.
 pub trait Operations: Send + Sync {
-    /// Reads the configuration, the certificates and the lists again. May block.
-    ///
-    /// # Errors
-    /// Returns why everything stays as it was.
+    /// Reads the configuration, the certificates and the lists again. May block. The error says why everything stays as
+    /// it was.
     fn reload(&self) -> Result<Differences, String>;
 
-    /// Returns what is wrong with a value that all nodes of a cluster are to have, if something is.
-    ///
-    /// # Errors
-    /// Returns the key, the value, and what would be accepted.
+    /// Checks values that all nodes of a cluster are to share. The error is the key, the value, and what would be
+    /// accepted.
     fn check_values(&self, values: &[(String, String)]) -> Result<(), String>;
 
-    /// Writes a snapshot beside the traffic, if there is a place for it.
+    /// Writes a snapshot while the tracker serves, if it has a place.
     fn save(&self) -> Option<Pending<Result<Saved, String>>>;
 
     /// Hands over to the installed program.
@@ -48,7 +44,7 @@ pub struct Handed {
 /// Why there is no hand-over.
 #[derive(Debug)]
 pub struct UpgradeError {
-    /// Whether the process is in a state in which it begins none.
+    /// Whether the process is in a state that forbids a hand-over.
     pub is_conflict: bool,
     /// The reason.
     pub reason: String,
@@ -59,7 +55,7 @@ pub trait DataPathFigures: Debug + Send + Sync {
     /// Returns the requests that the programs have answered or dropped.
     fn requests(&self) -> &Counters;
 
-    /// Returns what each program did.
+    /// Returns the work of each interface's program.
     fn interfaces(&self) -> Vec<InterfaceStats>;
 }
 
@@ -68,7 +64,7 @@ pub trait DataPathFigures: Debug + Send + Sync {
 pub struct InterfaceStats {
     /// The name of the interface.
     pub name: String,
-    /// `native` or `generic`; `None` if the program is attached no more.
+    /// `native` or `generic`; `None` if the program is no longer attached.
     pub mode: Option<&'static str>,
     /// The packets, by what the program did with them.
     pub counts: Counts,

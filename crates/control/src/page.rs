@@ -1,17 +1,16 @@
-//! The status page, and what it reads: the statistics of each second as server-sent events, and the charts' history.
+//! The status page and its sources: the statistics of each second as server-sent events, and the charts' history.
 //!
 //! The page is one document without any other resource. Its style and script are part of it, and its content security
-//! policy permits exactly these two. It holds no figures, so it is served without a token; what it reads is not.
+//! policy permits exactly their hashes. It holds no figures, so it is served without a token; its sources need one.
 //!
-//! The policy of the page names the hashes of its style and script and forbids everything else. The script creates
-//! elements and never parses text as HTML.
+//! The script creates elements and never parses text as HTML.
 
 use std::io::Write;
 use std::sync::{Arc, LazyLock};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -20,11 +19,11 @@ use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::connections::Connection;
-use super::latest::{LatestStats, StatusEvent};
+use super::listener::connections::Connection;
 use super::problem::{JSON, Problem, ProblemBody};
-use crate::history::Shown;
+use super::stats::latest::{LatestStats, StatusEvent};
 use crate::stats::Stats;
+use crate::stats::history::Shown;
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
@@ -99,7 +98,6 @@ pub(super) async fn history(State(latest): State<Arc<LatestStats>>) -> Response 
     json(latest.history().map(Bytes::from))
 }
 
-/// Returns a document as a response.
 pub(super) fn json(text: serde_json::Result<Bytes>) -> Response {
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, JSON)], text).into_response(),
@@ -121,7 +119,7 @@ pub(super) async fn events(
     Extension(connection): Extension<Connection>,
 ) -> Result<Response, Problem> {
     connection.begin_stream()?;
-    Ok(([(header::CONTENT_TYPE, "text/event-stream")], Body::new(latest.watch())).into_response())
+    Ok(([(header::CONTENT_TYPE, "text/event-stream")], latest.watch()).into_response())
 }
 
 #[cfg(test)]

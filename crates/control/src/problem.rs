@@ -22,7 +22,7 @@ pub(crate) struct Problem {
     pub(crate) status: StatusCode,
     pub(crate) error: String,
     retry_after: Option<Duration>,
-    /// The reason that is counted, if the status does not tell it.
+    /// The counted reason, if the status does not determine it.
     outcome: Option<RequestOutcome>,
 }
 
@@ -40,12 +40,12 @@ impl Problem {
         Self { status, error, retry_after: None, outcome: None }
     }
 
-    /// Returns the refusal of a request that can be sent again after a time.
+    /// Returns the refusal of a request that may be sent again later.
     pub(crate) fn later(status: StatusCode, error: impl Into<String>, after: Duration) -> Self {
         Self { retry_after: Some(after), ..Self::new(status, error) }
     }
 
-    /// Counts the refusal for this reason instead of the one of its status.
+    /// Counts the refusal for this reason instead of its status's.
     pub(super) fn counted_as(self, outcome: RequestOutcome) -> Self {
         Self { outcome: Some(outcome), ..self }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-/// The statistics of the process at one moment. A value that cannot be read is 0.
+/// The statistics of the process at one moment. An unreadable value is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Account {
     pub(crate) cpu_s: f64,
@@ -16,7 +16,6 @@ pub(crate) struct Account {
     pub(crate) descriptors_max: u64,
 }
 
-/// Returns the current statistics.
 pub(crate) fn account() -> Account {
     let descriptors = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
     Account {
@@ -26,7 +25,7 @@ pub(crate) fn account() -> Account {
     }
 }
 
-/// Returns the current statistics without those of file descriptors, which take time for each that is open.
+/// Returns the current statistics without file descriptors, each of which takes time.
 pub(crate) fn usage() -> Account {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     parse_stat(&stat, clock_ticks_per_second(), page_size() as u64).unwrap_or_default()

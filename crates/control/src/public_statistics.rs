@@ -1,12 +1,9 @@
 //! The public statistics: texts for everyone, at the addresses of the tracker's own HTTP listeners.
 //!
-//! A task renders them at an interval, and workers copy them into responses. A request therefore never collects anything,
-//! and all requests of an interval see the same numbers. They never tell addresses.
-//!
-//! The interval is five seconds, and all texts are published at once. A request costs no more than a refused one, so
-//! statistics need no slots as full scrapes do.
+//! A task renders them every five seconds and publishes all texts at once, and workers copy them into responses. So a
+//! request never collects anything, and all requests of an interval see the same numbers. They never contain addresses.
+//! A request costs no more than a refused one, so statistics need no slots as full scrapes do.
 
-mod figures;
 mod opentracker;
 mod page;
 
@@ -18,15 +15,23 @@ use shoal_config::StatisticsConfig;
 use shoal_session::{Document, Statistics, StatisticsPath};
 use tokio::time::MissedTickBehavior;
 
-use self::figures::Figures;
 use crate::Sources;
-use crate::stats::{SwarmTotals, Traffic};
+use crate::insight::{TOP_MAX, Torrent};
+use crate::stats::{self, Stats, SwarmTotals, Traffic};
 use shoal_runtime::published::Published;
 
 /// The time between two renderings.
 const INTERVAL: Duration = Duration::from_secs(5);
 
 const JSON: &str = "application/json";
+
+/// The numbers of the tracker at one moment.
+#[derive(Debug, Default)]
+struct Figures {
+    stats: Stats,
+    /// The largest torrents, the largest first; more than the statistics have.
+    top: Vec<Torrent>,
+}
 
 /// Renders the statistics that the configuration publishes, and those that it publishes after a reload, forever.
 pub async fn publish(sources: Arc<Sources>, published: Arc<Published<Statistics>>) {
@@ -37,8 +42,12 @@ pub async fn publish(sources: Arc<Sources>, published: Arc<Published<Statistics>
         let live = sources.live.latest();
         let config = &live.policy.config().statistics;
         let is_off = *config == StatisticsConfig::default();
-        let statistics =
-            if is_off { Statistics::default() } else { render(config, &figures::collect(&sources)) };
+        let statistics = if is_off {
+            Statistics::default()
+        } else {
+            let (stats, top) = (stats::collect(&sources), sources.insight.top(TOP_MAX));
+            render(config, &Figures { stats, top })
+        };
         if *published.latest() != statistics {
             published.replace(|_| statistics);
         }
@@ -69,6 +78,7 @@ fn render(config: &StatisticsConfig, figures: &Figures) -> Statistics {
 fn shoal_shape(figures: &Figures) -> Value {
     let by_family = |read: &dyn Fn(&SwarmTotals) -> Value| -> Value {
         figures
+            .stats
             .swarms
             .iter()
             .map(|totals| (totals.family.clone(), read(totals)))
@@ -76,13 +86,13 @@ fn shoal_shape(figures: &Figures) -> Value {
             .into()
     };
     let mut requests = Map::new();
-    for traffic in &figures.traffic {
+    for traffic in &figures.stats.traffic {
         let protocol = requests.entry(&traffic.protocol).or_insert_with(|| Value::Object(Map::new()));
         protocol[&traffic.family] =
             json!({ "requests": traffic.requests, "ok": traffic.ok, "refused": traffic.refused });
     }
     json!({
-        "time": figures.now_unix_s,
+        "time": figures.stats.now_unix_s,
         "uptime_s": uptime_s(figures),
         "torrents": by_family(&|totals| totals.swarms.into()),
         "peers": by_family(&|totals| json!({ "seeders": totals.seeders, "leechers": totals.leechers })),
@@ -97,7 +107,7 @@ fn bittorrent_tracker_shape(figures: &Figures) -> Value {
     let leechers = sum(figures, |totals| totals.leechers);
     let torrents = sum(figures, |totals| totals.swarms);
     let of_family = |family: &str| {
-        let totals = figures.swarms.iter().find(|totals| totals.family == family);
+        let totals = figures.stats.swarms.iter().find(|totals| totals.family == family);
         totals.map_or(0, |totals| totals.seeders + totals.leechers)
     };
     json!({
@@ -114,16 +124,16 @@ fn bittorrent_tracker_shape(figures: &Figures) -> Value {
 }
 
 fn uptime_s(figures: &Figures) -> u64 {
-    figures.now_unix_s.saturating_sub(figures.started_unix_s)
+    figures.stats.now_unix_s.saturating_sub(figures.stats.started_unix_s)
 }
 
 /// Returns the sum of a count over both families and WebTorrent.
 fn sum(figures: &Figures, count: impl Fn(&SwarmTotals) -> u64) -> u64 {
-    figures.swarms.iter().map(count).sum()
+    figures.stats.swarms.iter().map(count).sum()
 }
 
 /// Returns the number of requests of a kind over some protocols.
 fn requests(figures: &Figures, is_counted: impl Fn(&Traffic) -> bool, kind: &str) -> u64 {
-    let counted = figures.traffic.iter().filter(|traffic| is_counted(traffic));
+    let counted = figures.stats.traffic.iter().filter(|traffic| is_counted(traffic));
     counted.map(|traffic| traffic.requests.get(kind).copied().unwrap_or(0)).sum()
 }

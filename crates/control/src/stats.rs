@@ -5,13 +5,18 @@
 //! rates compares two snapshots and divides by the difference of `monotonic_ms`. Maps and lists by reason contain what has
 //! occurred, and omit zeros. Fields are only ever added: a reader ignores those that it does not know, and takes missing
 //! ones as empty.
+//!
+//! `latest` collects them each second for all readers, and `history` keeps a few of them for the charts of the status page.
 
 mod cluster;
 mod collect;
+pub(crate) mod history;
+pub(crate) mod latest;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 pub use cluster::{Cluster, ClusterNode, CreditStats, SharedStateStats};
@@ -168,6 +173,8 @@ pub struct MemoryUse {
     pub bytes: u64,
 }
 
+// A field is collected if it has the name of a counter of connections or of sessions, without `shoal_` or
+// `shoal_connections_`. Every map is shown by `shoal top` and by the status page.
 /// Connections over TCP and Unix sockets.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
@@ -307,6 +314,16 @@ pub struct ListSource {
     pub fault: Option<String>,
     /// Seconds since it was last known to be as it was read.
     pub age_s: u64,
+}
+
+impl Connections {
+    /// Returns the counts by the value of a label, with the names of their fields.
+    pub fn by_label(&self) -> BTreeMap<String, CountMap> {
+        let fields: BTreeMap<String, Value> =
+            serde_json::to_value(self).and_then(serde_json::from_value).unwrap_or_default();
+        let maps = fields.into_iter().filter(|(_, value)| value.is_object());
+        maps.filter_map(|(name, value)| Some((name, serde_json::from_value(value).ok()?))).collect()
+    }
 }
 
 impl Processing {

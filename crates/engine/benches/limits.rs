@@ -22,9 +22,10 @@ use shoal_base::{Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
 use shoal_engine::limits::{Limits, SourceRates};
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
 use shoal_wire::udp::{Announce, Options, Request, TransactionId};
@@ -163,7 +164,7 @@ fn honest(number: u32) -> IpAddr {
 /// Shows the limits a source after the other, without a store.
 fn flood_alone(limits: &Option<Limits>, holdings: Option<&Holdings>, size: &Size) {
     let mut rng = fastrand::Rng::with_seed(4);
-    let activity = shoal_engine::limits::Activity::Request(shoal_engine::policy::Protocol::Udp);
+    let activity = shoal_engine::limits::Activity::Request(Protocol::Udp);
     for number in 0..size.v6_sources + size.v4_sources {
         let ip = flooded(number, size, &mut rng);
         let now = at(u64::from(number) * 1000 / u64::from(size.many_per_s));
@@ -193,7 +194,8 @@ impl World {
         };
         let store = Arc::new(Store::new(&settings).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
-        let responder = Responder::new(Arc::new(policy), &KEY, store, Tally::default(), rng);
+        let responder =
+            Responder::new(Context::new(Protocol::Udp, Arc::new(policy), Tally::default(), rng), &KEY, store);
         let ids = ConnectionIds::new(&KEY);
         // The limits have seen the flood without a store before; by now, all their buckets are full again.
         Self { responder, ids, rng: fastrand::Rng::with_seed(5), now_ms: 1_000_000, next_honest: 0 }

@@ -20,8 +20,9 @@ use shoal_base::{Action, Delta, Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::replication::{Applier, RecordedDeltas, ring};
 use shoal_engine::udp::Responder;
 use shoal_store::{Settings, Store};
@@ -166,12 +167,13 @@ impl Side {
     fn new(records: bool) -> Self {
         let policy = Arc::new(Policy::new(Config::default()));
         let rng = fastrand::Rng::with_seed(3);
-        let mut responder = Responder::new(policy, &KEY, store(), Tally::default(), rng);
+        let mut context = Context::new(Protocol::Udp, policy, Tally::default(), rng);
         let deltas = records.then(|| {
             let (recorder, deltas) = ring();
-            responder.set_recorder(recorder);
+            context.recorder = Some(recorder);
             deltas
         });
+        let responder = Responder::new(context, &KEY, store());
         let ids = ConnectionIds::new(&KEY);
         Self { responder, deltas, ids, took_ns: 0, drained_ns: 0, recorded: 0 }
     }

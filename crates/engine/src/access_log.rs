@@ -1,12 +1,13 @@
-//! The access log on the side of a worker: a record for each request, or for a share of them, which another thread writes.
+//! The worker's side of the access log: records of all requests, or of a share of them, which another thread writes.
 //!
-//! This module owns which requests are recorded and what a record has. A responder hands its records over through a ring of
-//! fixed size, and never waits: if the ring is full, the record is lost and counted. It must not format or write anything.
+//! This module decides which requests are recorded, and the fields of a record. A responder passes its records
+//! through a ring of fixed size, and never waits: with a full ring, the record is lost and counted. The module must
+//! not format or write.
 //!
-//! Each protocol and worker has a ring of its own (`rtrb`). Without an access log, a batch of datagrams costs one
-//! branch, and so does a request over a connection. The pass over a batch that records comes after the replies, and
-//! reads requests and replies again. Refusals are recorded where they are decided, because a reply does not tell its
-//! reason. Addresses are reduced to networks before they enter the ring.
+//! Each protocol and worker has its own ring (`rtrb`). Without an access log, a batch of datagrams costs one branch,
+//! and so does a request over a connection. A batch is recorded in a pass after the replies, which reads requests and
+//! replies again. A refusal is recorded where it is decided, because a reply does not name the reason. Addresses are
+//! reduced to networks before they enter the ring.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -20,8 +21,8 @@ use crate::Now;
 use crate::counter::{Family, Kind, Outcome};
 use crate::policy::Protocol;
 
-/// The number of records that wait to be written. One takes 128 bytes, and the thread that takes them comes at least
-/// every few milliseconds.
+/// The number of records that wait to be written. One takes 128 bytes. The writing thread comes at least every few
+/// milliseconds.
 pub const RECORDS_MAX: usize = 4096;
 
 /// The memory of a ring.
@@ -32,7 +33,7 @@ const _: () = assert!(size_of::<Record>() <= 128, "a ring of each responder has 
 /// A request and its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When it was answered, in milliseconds on the clock that never goes back.
+    /// When the request was answered, in milliseconds on the monotonic clock.
     pub monotonic_ms: u64,
     /// The protocol.
     pub protocol: Protocol,
@@ -42,64 +43,63 @@ pub struct Record {
     pub kind: Kind,
     /// How it was answered.
     pub outcome: Outcome,
-    /// The client, as far as the operator wants to know it.
+    /// The client, in the detail that the operator has chosen.
     pub client: LoggedClient,
     /// The torrent of an announce, or the first one of a scrape.
     pub info_hash: Option<InfoHash>,
     /// The number of torrents of a scrape.
     pub torrents: u32,
-    /// The statements of the client of an announce about itself.
+    /// The client's statements about itself in an announce.
     pub announced: Option<AnnouncedPeer>,
-    /// The seeders and leechers that an announce was answered with.
+    /// The seeders and leechers in the reply to an announce.
     pub counts: Option<[u32; 2]>,
-    /// The number of peers that were handed out, or over WebTorrent, of offers that were relayed.
+    /// The number of peers in the reply, or of relayed offers over WebTorrent.
     pub peers: u32,
-    /// The size of the reply in bytes, without headers; 0 if there was none. That of a reply in pieces is unknown.
+    /// The size of the reply in bytes, without headers. 0 if there was no reply, or if it came in pieces.
     pub reply_bytes: u32,
 }
 
-/// The statements of the client of an announce about itself.
+/// The client's statements about itself in an announce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnnouncedPeer {
     /// The event.
     pub event: Event,
-    /// The port at which it accepts connections; 0 over WebTorrent.
+    /// The port at which the client accepts connections; 0 over WebTorrent.
     pub port: u16,
-    /// The peer id, if it has sent one.
+    /// The peer id, if the client has sent one.
     pub peer_id: Option<PeerId>,
 }
 
 /// The client of a request, in the detail that the operator has chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoggedClient {
-    /// It is not logged, or a proxy has not named it.
+    /// The client is not logged, or a proxy has not named it.
     Unknown,
-    /// Its address.
+    /// The client's address.
     Address(IpAddr),
-    /// Its network, by the first address and the length of the prefix.
+    /// The client's network: its first address and the length of the prefix.
     Network(IpAddr, u8),
 }
 
-/// The end of a ring at which a responder records requests.
+/// The sending end of a ring, at which a responder records requests.
 #[derive(Debug)]
 pub struct AccessLog {
     ring: rtrb::Producer<Record>,
     lost: Arc<Counter>,
     rng: fastrand::Rng,
-    /// The number of requests before the next one that is recorded.
+    /// The number of requests before the next recorded one.
     skip: u32,
-    /// The time of the current requests.
     now: Now,
 }
 
-/// The end of a ring from which another thread takes the records.
+/// The receiving end of a ring, from which another thread takes the records.
 #[derive(Debug)]
 pub struct AccessRecords {
     ring: rtrb::Consumer<Record>,
     lost: Arc<Counter>,
 }
 
-/// Returns the two ends of a ring. The choice of recorded requests draws from `rng`.
+/// Returns the two ends of a ring. `rng` decides which requests are recorded.
 #[must_use]
 pub fn ring(rng: fastrand::Rng) -> (AccessLog, AccessRecords) {
     let (producer, consumer) = rtrb::RingBuffer::new(RECORDS_MAX);
@@ -114,7 +114,7 @@ impl AccessLog {
         self.now = now;
     }
 
-    /// Records a request if it is its turn. `describe` fills in everything but the time.
+    /// Records a request if it is due. `describe` fills in everything except the time.
     pub(crate) fn record(&mut self, settings: &LogConfig, describe: impl FnOnce(&LogConfig) -> Record) {
         if self.skip > 0 {
             self.skip -= 1;
@@ -122,8 +122,8 @@ impl AccessLog {
         }
         let every = settings.access_sample;
         if every > 1 {
-            // Intervals of random length, so that clients that announce in step with each other are not over-represented.
-            // Their mean is that of the setting.
+            // The intervals are random, so that clients that announce in step with each other are not
+            // over-represented. Their mean is the configured one.
             self.skip = self.rng.u32(0..=2 * (every - 1));
         }
         let record = Record { monotonic_ms: self.now.monotonic_ms, ..describe(settings) };
@@ -147,7 +147,6 @@ impl AccessRecords {
 }
 
 impl Record {
-    /// Returns a record of a request without details.
     pub(crate) const fn new(
         protocol: Protocol,
         family: Family,
@@ -171,54 +170,37 @@ impl Record {
         }
     }
 
-    /// Returns the record of a datagram and its reply, which is empty if there is none.
-    pub(crate) fn of_datagram(
-        (client, family): (LoggedClient, Family),
-        request: &[u8],
-        reply: &[u8],
-        outcome: Outcome,
-    ) -> Self {
-        let record = |kind| Self {
-            reply_bytes: saturated(reply.len()),
-            ..Self::new(Protocol::Udp, family, kind, outcome, client)
-        };
+    /// Adds what a datagram and its reply, which is empty if there is none, tell.
+    pub(crate) fn read_datagram(&mut self, request: &[u8], reply: &[u8]) {
+        self.reply_bytes = saturated(reply.len());
         match Request::decode(request) {
-            Ok(Request::Connect { .. }) => record(Kind::Connect),
+            Ok(Request::Connect { .. }) => self.kind = Kind::Connect,
             Ok(Request::Announce { announce, .. }) => {
-                let (counts, peers) = match Reply::decode(reply) {
-                    Ok(Reply::Announce { seeders, leechers, peers, .. }) => {
-                        let peer_bytes = match family {
-                            Family::V4 => size_of::<shoal_base::PeerV4>(),
-                            Family::V6 => size_of::<shoal_base::PeerV6>(),
-                        };
-                        (Some([seeders, leechers]), saturated(peers.as_bytes().len() / peer_bytes))
-                    }
-                    _ => (None, 0),
-                };
-                Self {
-                    info_hash: Some(announce.info_hash),
-                    announced: Some(AnnouncedPeer {
-                        event: announce.event(),
-                        port: announce.port.get(),
-                        peer_id: Some(announce.peer_id),
-                    }),
-                    counts,
-                    peers,
-                    ..record(Kind::Announce)
+                self.kind = Kind::Announce;
+                self.info_hash = Some(announce.info_hash);
+                let (event, port, peer_id) = (announce.event(), announce.port.get(), Some(announce.peer_id));
+                self.announced = Some(AnnouncedPeer { event, port, peer_id });
+                if let Ok(Reply::Announce { seeders, leechers, peers, .. }) = Reply::decode(reply) {
+                    let peer_bytes = match self.family {
+                        Family::V4 => size_of::<shoal_base::PeerV4>(),
+                        Family::V6 => size_of::<shoal_base::PeerV6>(),
+                    };
+                    self.counts = Some([seeders, leechers]);
+                    self.peers = saturated(peers.as_bytes().len() / peer_bytes);
                 }
             }
-            Ok(Request::Scrape { info_hashes, .. }) => Self {
-                info_hash: info_hashes.first().copied(),
-                torrents: saturated(info_hashes.len()),
-                ..record(Kind::Scrape)
-            },
-            Err(_) => record(Kind::Other),
+            Ok(Request::Scrape { info_hashes, .. }) => {
+                self.kind = Kind::Scrape;
+                self.info_hash = info_hashes.first().copied();
+                self.torrents = saturated(info_hashes.len());
+            }
+            Err(_) => self.kind = Kind::Other,
         }
     }
 }
 
 impl LoggedClient {
-    /// Returns what is logged of the client at `ip`, if its address is known.
+    /// Returns the logged form of the client at `ip`, if its address is known.
     pub(crate) fn new(settings: &LogConfig, ip: Option<IpAddr>) -> Self {
         match (settings.access_addresses, ip) {
             (LoggedAddresses::None, _) | (_, None) => Self::Unknown,
@@ -235,7 +217,6 @@ impl LoggedClient {
     }
 }
 
-/// Returns a length as it is recorded.
 pub(crate) fn saturated(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -1,8 +1,7 @@
 //! Which addresses may enter a swarm.
 //!
-//! These rules are only applied to the address that a request came from, or that a trusted proxy vouches for.
-//! They are never applied to an address that a client names: an `ip` field would let an attacker put any host
-//! into a swarm.
+//! These rules apply to the source address of a request, or to an address that a trusted proxy vouches for. They
+//! never apply to an address that a client names: an `ip` field would let an attacker put any host into a swarm.
 
 use core::net::IpAddr;
 
@@ -14,8 +13,8 @@ use crate::refusal::Refusal;
 /// Checks that other peers could reach a peer at `ip`, which must be canonical (no v4-mapped v6 address).
 ///
 /// # Errors
-/// Returns [`Refusal::UnusableAddress`] for an unusable address, and [`Refusal::PrivateAddress`] for a private
-/// one if these are refused.
+/// Returns [`Refusal::UnusableAddress`] for an unusable address, and [`Refusal::PrivateAddress`] for a private one if
+/// the operator refuses these.
 #[inline]
 pub fn check(ip: IpAddr, private: PrivateAddresses) -> Result<(), Refusal> {
     if is_nowhere(ip) {
@@ -27,12 +26,12 @@ pub fn check(ip: IpAddr, private: PrivateAddresses) -> Result<(), Refusal> {
     }
 }
 
-/// Returns whether no single host has the canonical address: it is unspecified, multicast or broadcast.
+/// Returns whether no single host has this canonical address: it is unspecified, multicast or broadcast.
 #[inline]
 pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => match ip.octets()[0] {
-            // Nearly all addresses: one comparison.
+            // Nearly all addresses take this single comparison.
             1..=223 => false,
             // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
             0 => true,
@@ -42,8 +41,8 @@ pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
     }
 }
 
-/// Returns the private network of a canonical address, if only that network can reach it. Addresses of one block count as
-/// one network, since it does not say where such a network ends.
+/// Returns the private network of a canonical address, if only that network can reach it. Addresses of one block
+/// count as one network, since an address does not show where such a network ends.
 #[must_use]
 pub fn private_network(ip: IpAddr) -> Option<PrivateNetwork> {
     match ip {

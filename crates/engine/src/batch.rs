@@ -1,25 +1,24 @@
-//! The requests of a batch to the swarms of one family, grouped by shard: those of datagrams, and the changes that other
-//! nodes have told.
+//! The requests of a batch to the swarms of one family, grouped by shard: requests of datagrams, or changes from
+//! other nodes.
 //!
-//! Requests of a group share one lock in each pass. Changes of other nodes come in such numbers that all passes over some
-//! of a group share one. A group keeps the order of arrival, and all requests to a swarm are in the same group, so they are
-//! applied as they arrived. The order of the groups does not matter: where another worker holds the lock, the group of
-//! datagrams comes last.
+//! The requests of a group share one lock in each pass. Changes from other nodes are so numerous that all passes over
+//! a part of a group share one lock. A group keeps the order of arrival, and all requests to a swarm are in one
+//! group, so they apply in that order. The order of the groups does not matter: if another worker holds the lock, a
+//! group of datagrams comes last.
 //!
-//! A dependent cache miss costs a few hundred nanoseconds, and 64 of them together little more than one. The passes
-//! therefore prefetch the lines of all swarms, then their entries, then the peers of the small and the heads of the
-//! large ones, then the peers of these, and only then apply everything. A sample can be prefetched because its random
-//! numbers are known in advance: the seed of each announce is drawn early and used twice. `cargo xtask bench store
-//! --filter batch` prints the gain.
+//! A dependent cache miss costs a few hundred nanoseconds, and 64 of them together little more than one. So the
+//! passes prefetch the lines of all swarms, then their entries, then the peers of small swarms and the heads of large
+//! ones, then the peers of large swarms, and only then apply everything. A sample can be prefetched because its
+//! random numbers are known in advance: the seed of each announce is drawn early and used twice. `cargo xtask bench
+//! store --filter batch` prints the gain.
 //!
-//! A shard whose lock is taken comes last in a pass, so a worker waits for another one only if there is nothing else
-//! left to do. A worker never holds two locks. A torrent of a scrape is a request of its own in its group.
+//! A shard with a taken lock comes last in a pass, so a worker waits only if no other work is left. A worker never
+//! holds two locks. Each torrent of a scrape is a separate request in its group.
 //!
-//! The pass that loads the entries compares only tags, and notes where each swarm probably is (`Place`). Later passes
-//! look there first and compare the identity, since a request before theirs may have moved the swarm. The pass that
-//! loads peers relies on the large swarm that was found without a comparison: at worst, it loads the wrong lines. It
-//! looks for the announcer in its role, and in both roles only if the client says that it is new, has completed, or
-//! leaves.
+//! The pass that loads the entries compares only tags, and notes the probable position of each swarm (`Place`). Later
+//! passes look there first and compare the identity, since an earlier request may have moved the swarm. The pass that
+//! loads peers uses a large swarm without a comparison: at worst, it loads the wrong lines. It looks for the
+//! announcer in its role, and in both roles only if the client says that it is new, has completed, or leaves.
 
 use arrayvec::ArrayVec;
 use shoal_base::transport::datagram::BATCH_MAX;
@@ -28,18 +27,18 @@ use shoal_store::{Announce, LockedShard, Place, SHARDS_MAX, Store, Swarms};
 
 use crate::udp::SCRAPE_HASHES_MAX;
 
-/// Maximum number of requests of datagrams that wait: one for each datagram of a batch, and one scrape that is as long as
-/// it may be. A torrent of a scrape counts as one request. Before a scrape waits, there must be room for it and for all
-/// datagrams behind it, so that announces need not check.
+/// Maximum number of waiting requests from datagrams: one for each datagram of a batch, and one scrape of maximum
+/// length. Each torrent of a scrape counts as a request. A scrape waits only if there is room for it and for all
+/// datagrams behind it, so announces need no check.
 pub(crate) const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
 
 /// Maximum number of deltas that are prefetched and applied under one lock, for some ten microseconds.
 const RUN_MAX: usize = 64;
 
-/// The index that no item has.
+/// An index that no item has.
 const NONE: u16 = u16::MAX;
 
-/// Up to `ITEMS` waiting requests. Each carries a tag, by which its owner knows it again.
+/// Up to `ITEMS` waiting requests. Each carries a tag that its owner recognises.
 #[derive(Debug)]
 pub(crate) struct Batch<P, T, const ITEMS: usize> {
     items: ArrayVec<Item<P, T>, ITEMS>,
@@ -52,50 +51,48 @@ pub(crate) struct Batch<P, T, const ITEMS: usize> {
 #[derive(Debug)]
 pub(crate) struct Item<P, T> {
     pub(crate) place: Place,
-    /// The index of its datagram in the batch.
+    /// The index of the datagram in the batch.
     index: u16,
-    /// The next item of its group.
+    /// The next item of the group.
     next: u16,
     pub(crate) tag: T,
     pub(crate) work: Work<P>,
 }
 
-/// The change or question to a swarm.
+/// The effect of the request on its swarm.
 #[derive(Debug)]
 pub(crate) enum Work<P> {
-    /// If the peer does not register, the swarm is only read.
+    /// A peer that does not register only reads the swarm.
     Announce {
         announce: Announce<P>,
         registers: bool,
         /// Whether the peer says that it is new.
         joins: bool,
-        /// The seed of its sample. It is drawn this early so that the peers of the sample can be prefetched.
+        /// The seed of the sample, drawn early so that the sample's peers can be prefetched.
         sample_seed: u64,
     },
-    /// The counts become this entry of the reply.
+    /// The counts go to this entry of the reply.
     Scrape { entry: u8 },
 }
 
-/// The items of one shard.
 #[derive(Clone, Copy, Debug)]
 struct Group {
     shard: usize,
     first: u16,
     last: u16,
-    /// Whether there are announces among them.
+    /// Whether the group has announces.
     has_announces: bool,
-    /// Whether some of these are to large swarms.
+    /// Whether some items concern large swarms.
     has_large: bool,
 }
 
-/// Returns an index of the batch, or of an item or a group, as two bytes.
+/// Returns an index as two bytes.
 #[inline]
 fn short(index: usize) -> u16 {
     (index as u64 & 0xffff) as u16
 }
 
 impl<P, T> Item<P, T> {
-    /// Returns the index of its datagram in the batch.
     pub(crate) fn index(&self) -> usize {
         self.index.into()
     }
@@ -107,12 +104,11 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         Self { items: ArrayVec::new(), groups: ArrayVec::new(), group_of_shard: [NONE; SHARDS_MAX] }
     }
 
-    /// Returns the number of items for which there is room.
     pub(crate) fn room(&self) -> usize {
         self.items.remaining_capacity()
     }
 
-    /// Appends an item. There must be room for it.
+    /// Appends an item. The batch must have room.
     #[inline(always)]
     pub(crate) fn push(&mut self, place: Place, index_in_batch: usize, tag: T, work: Work<P>) {
         let shard = place.shard();
@@ -142,7 +138,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         );
     }
 
-    /// Starts to load the entries of the swarms, now that the beginnings of their lines are loaded.
+    /// Starts to load the entries of the swarms. The beginnings of their lines are loaded by now.
     fn prefetch_entries(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
@@ -154,7 +150,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         );
     }
 
-    /// Starts to load the peers of small swarms and the heads of large ones, now that their entries are loaded.
+    /// Starts to load the peers of small swarms and the heads of large ones. Their entries are loaded by now.
     fn prefetch_found(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
@@ -166,8 +162,8 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         );
     }
 
-    /// Starts to load the announcing peers in large swarms, and the peers that replies will contain: sampling later
-    /// draws the same ones again.
+    /// Starts to load the announcing peers in large swarms, and the peers of the replies: sampling will draw the same
+    /// peers again.
     fn prefetch_peers(&mut self, swarms: &Swarms<P>) {
         self.visit_groups(
             swarms,
@@ -202,8 +198,8 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         self.items.clear();
     }
 
-    /// Prefetches and applies the items of each group under one lock, up to `RUN_MAX` at a time, and removes all. Their lines
-    /// are in the nearest cache until they are used, and a pass takes no lock of its own.
+    /// Prefetches and applies the items of each group under one lock, up to `RUN_MAX` at a time, and removes all.
+    /// Their lines stay in the nearest cache until they are used, and no pass takes a lock of its own.
     pub(crate) fn apply_by_shard(
         &mut self,
         swarms: &Swarms<P>,
@@ -229,7 +225,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         self.items.clear();
     }
 
-    /// Visits the items of all groups that are wanted. `visit` returns whether the item is to a large swarm.
+    /// Visits the items of all wanted groups. `visit` returns whether the item concerns a large swarm.
     #[inline]
     fn visit_groups(
         &mut self,
@@ -237,8 +233,8 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
         is_wanted: impl Fn(&Group) -> bool,
         mut visit: impl FnMut(&mut LockedShard<'_, P>, &mut Item<P, T>) -> bool,
     ) {
-        // One place takes the locks of both rounds: those that are free, then those that another worker held. The steps of
-        // a pass are then part of this loop, where a function of their own would cost a tenth of them.
+        // One place takes the locks of both rounds: first the free ones, then those that another worker held. So the
+        // steps of a pass are inlined into this loop. As a separate function, they would cost a tenth more.
         let mut ahead = 0..self.groups.len();
         let (mut busy, mut waited) = (ArrayVec::<u16, ITEMS>::new(), 0);
         loop {
@@ -269,7 +265,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
     }
 }
 
-/// Visits up to `RUN_MAX` items of a group from this one on. Returns the index of the next one.
+/// Visits up to `RUN_MAX` items of a group from `first` on. Returns the index of the next one.
 #[inline]
 fn visit_run<P, T>(items: &mut [Item<P, T>], first: u16, mut visit: impl FnMut(&mut Item<P, T>)) -> u16 {
     let mut next = first;

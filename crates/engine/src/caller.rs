@@ -1,10 +1,11 @@
-//! Announces that need more than one step in the store: those of peers beyond a limit of their source, and those of clients
-//! in private networks that are kept apart.
+//! Announces that need more than one step in the store: announces beyond a limit of their source, and announces from
+//! private networks that are kept apart.
 //!
-//! The stores count, and say which limit a new peer would exceed. Then the client is exempt, answered as if the peer was
-//! registered, or refused. That is decided here, for every protocol, and announces within the limits pay nothing for it.
+//! The stores count, and name the limit that a new peer would exceed. This module then decides, for every protocol,
+//! whether to exempt the client, to answer it without registering its peer, or to refuse it. Announces within the
+//! limits pay nothing for this.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use shoal_base::source::Excess;
 use shoal_store::{Announce, Announced, LockedShard, Place, Rejection, Swarms};
@@ -14,19 +15,18 @@ use crate::counter::{Family, Tally, Unregistered};
 use crate::policy::{self, Policy};
 use crate::refusal::Refusal;
 
-/// How a client is served whose peer would exceed a limit.
+/// How to serve a client whose peer would exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Handling {
-    /// Its network has no limits.
+    /// The client's network has no limits.
     Exempt,
-    /// It gets a normal reply, but no reply contains its peer.
+    /// The client gets a normal reply, but no reply contains its peer.
     Answer,
-    /// It is told the reason.
+    /// The client is told the reason.
     Refuse(Refusal),
 }
 
 impl Policy {
-    /// Returns how a client at a canonical address is served whose peer would exceed a limit.
     pub(crate) fn handle_excess(&self, ip: IpAddr, excess: Excess) -> Handling {
         if self.is_exempt(ip) {
             Handling::Exempt
@@ -40,8 +40,8 @@ impl Policy {
 
 /// The client of an announce, and the parts of a responder that serve it.
 pub(crate) struct Caller<'a> {
-    /// The address of the client, which is canonical.
-    pub(crate) ip: IpAddr,
+    /// The address of the client, which need not be canonical: only a peer beyond its limits, or apart, is looked up by it.
+    pub(crate) address: &'a SocketAddr,
     pub(crate) policy: &'a Policy,
     pub(crate) tally: &'a mut Tally,
     pub(crate) now: Now,
@@ -49,11 +49,16 @@ pub(crate) struct Caller<'a> {
 }
 
 impl Caller<'_> {
+    /// Returns the canonical address of the client.
+    pub(crate) fn ip(&self) -> IpAddr {
+        self.address.ip().to_canonical()
+    }
+
     /// Serves an announce whose peer the store has not registered, because it would exceed this limit, from the locked
     /// shard of its swarm.
     #[cold]
     #[inline(never)]
-    pub(crate) fn serve_excess<P: shoal_store::Family>(
+    fn serve_excess<P: shoal_store::Family>(
         &mut self,
         shard: &mut LockedShard<'_, P>,
         place: &Place,
@@ -61,16 +66,37 @@ impl Caller<'_> {
         excess: Excess,
         out: &mut [u8],
     ) -> Result<Announced, Refusal> {
-        match self.policy.handle_excess(self.ip, excess) {
+        let ip = self.ip();
+        match self.policy.handle_excess(ip, excess) {
             Handling::Exempt => {
                 Ok(shard.announce_exempt(place, announce, self.now.monotonic_s, self.rng, out)?)
             }
             Handling::Answer => {
-                self.tally.unregistered(Family::of(self.ip), excess.into());
+                self.tally.unregistered(Family::of(ip), excess.into());
                 let seeds = policy::seeds(announce.action);
                 Ok(shard.visit(place, seeds, announce.peers_wanted, self.rng, out))
             }
             Handling::Refuse(refusal) => Err(refusal),
+        }
+    }
+
+    /// Announces in a swarm of a locked shard, or only reads it if the peer does not register.
+    #[inline]
+    pub(crate) fn announce_locked<P: shoal_store::Family>(
+        &mut self,
+        shard: &mut LockedShard<'_, P>,
+        place: &Place,
+        announce: &Announce<P>,
+        registers: bool,
+        out: &mut [u8],
+    ) -> Result<Announced, Refusal> {
+        if !registers {
+            let seeds = policy::seeds(announce.action);
+            return Ok(shard.visit(place, seeds, announce.peers_wanted, self.rng, out));
+        }
+        match shard.announce(place, announce, self.now.monotonic_s, self.rng, out) {
+            Err(Rejection::Excess(excess)) => self.serve_excess(shard, place, announce, excess, out),
+            announced => Ok(announced?),
         }
     }
 
@@ -83,19 +109,11 @@ impl Caller<'_> {
         registers: bool,
         out: &mut [u8],
     ) -> Result<Announced, Refusal> {
-        if !registers {
-            let seeds = policy::seeds(announce.action);
-            return Ok(swarms.visit(place, seeds, announce.peers_wanted, self.rng, out));
-        }
-        let mut shard = swarms.lock(place.shard());
-        match shard.announce(place, announce, self.now.monotonic_s, self.rng, out) {
-            Err(Rejection::Excess(excess)) => self.serve_excess(&mut shard, place, announce, excess, out),
-            announced => Ok(announced?),
-        }
+        self.announce_locked(&mut swarms.lock(place.shard()), place, announce, registers, out)
     }
 
-    /// Announces in the swarm of a private network that is kept apart. Peers of the public swarm fill up the reply, and
-    /// the counts are those of both.
+    /// Announces in the swarm of a private network that is kept apart. Peers of the public swarm fill up the reply,
+    /// and the counts are sums over both.
     pub(crate) fn announce_apart<P: shoal_store::Family>(
         &mut self,
         (private, private_place): (&Swarms<P>, &Place),

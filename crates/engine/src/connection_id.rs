@@ -1,27 +1,26 @@
 //! Connection ids (BEP 15, "UDP connections / spoofing"): proof that a client receives datagrams sent to its
 //! address.
 //!
-//! The tracker keeps no state for them: an id is a keyed hash of the address and of the time slot in which it was
-//! issued. Every tracker with the same key and a clock that is right within two minutes accepts the ids of the
-//! others. The port is left out, because NATs change it between two requests.
+//! The tracker keeps no state for them: an id is a keyed hash of the address and of the time slot of its issue.
+//! Trackers with the same key accept each other's ids if their clocks are right within two minutes. The port is left
+//! out, because NATs change it between two requests.
 //!
-//! An id is 56 bits of the hash, 2 bits of version and 6 bits of slot (modulo 64), from high to low. A check therefore
-//! costs one hash, however long ids are accepted and however many wrong ones arrive. Guessing 56 bits for one address takes
-//! centuries at ten million guesses a second, and gains no more than one connect request.
+//! An id is 56 bits of the hash, 2 bits of version and 6 bits of slot (modulo 64), from high to low. A check
+//! therefore costs one hash, for any validity and any number of wrong ids. Guessing 56 bits for one address takes
+//! centuries at ten million guesses a second, and saves only one connect request.
 //!
-//! The hash is SipHash-2-4. A slot is shortened to 24 bits, so that an IPv4 address and its slot are 7 bytes, which
-//! together with their length are a single block: six rounds, half of what 24 bytes take. A variant with fewer rounds would
-//! therefore save little. Slots repeat after 63 years.
-//! IPv4 and IPv6 cannot be confused, because SipHash mixes in the length. A hash by AES instructions would be as fast,
-//! but the eBPF program of shoal-xdp, which answers connect requests too, has only the instructions of which SipHash
-//! consists.
+//! The hash is SipHash-2-4. A slot is shortened to 24 bits, so that an IPv4 address, its slot and their length fit a
+//! single block: six rounds, half the rounds for 24 bytes. A variant with fewer rounds would therefore save little.
+//! Slots repeat after 63 years. SipHash mixes in the length, so IPv4 and IPv6 cannot be confused. A hash by AES
+//! instructions would be as fast, but the eBPF program of shoal-xdp also answers connect requests, and lacks these
+//! instructions.
 //!
-//! Nodes that share a key recognize an id that is made in another way by its version. A change of the format takes the
-//! next version and another key, derived from the configured one. Both versions are accepted for one release before any
-//! node issues the new one. Otherwise half of the clients of a mixed cluster would have to connect again.
+//! The version shows nodes with a shared key which format an id has. A new format takes the next version and another
+//! key, derived from the configured one. Both versions are accepted for one release before any node issues the new
+//! one. Otherwise half of the clients of a mixed cluster would have to connect again.
 //!
-//! SipHash-1-3 would save 28 of the 175 instructions of a connect. But it leaves four rounds between an address that an
-//! attacker has chosen and the id. Differences that pass through four rounds with a probability of 2⁻³⁵ are published
+//! SipHash-1-3 would save 28 of the 175 instructions of a connect. But it leaves only four rounds between an
+//! attacker's address and the id. Published differences pass through four rounds with a probability of 2⁻³⁵
 //! (Dobraunig, Mendel and Schläffer 2014), which is too close to the number of guesses in two minutes.
 
 use core::fmt;
@@ -32,27 +31,27 @@ use shoal_wire::udp::ConnectionId;
 /// Length of a slot in seconds.
 const SLOT_S: u64 = 120;
 
-/// Seconds after its issue for which every id is accepted. BEP 15: "Trackers should accept the connection ID
-/// until two minutes after it has been send."
+/// Seconds after its issue for which every id is accepted. BEP 15: "Trackers should accept the connection ID until
+/// two minutes after it has been send."
 const VALID_S_MIN: u64 = 120;
 
-/// Seconds for which ids are accepted beyond that, since some clients keep theirs too long. The window of slots stays far
-/// below the 64 that the low bits can tell apart.
+/// Additional seconds, since some clients keep their ids too long. The window of slots stays far below the 64 that
+/// the low bits distinguish.
 const GRACE_S: u64 = 120;
 
 /// Seconds after the end of its slot for which an id is accepted.
 const VALID_S: u64 = VALID_S_MIN + GRACE_S;
 
-/// The bits of an id that are those of its slot.
+/// The bits of an id that hold its slot.
 const SLOT_BITS: u64 = 0x3f;
 
-/// The version of the format, in its place.
+/// The version of the format, shifted to its place.
 const VERSION: u64 = 1 << 6;
 
-/// The bits of an id that are hashed.
+/// The bits of an id that hold the hash.
 const HASH_BITS: u64 = !0xff;
 
-/// The secret that ids are made from. Anyone who knows it can forge a source address.
+/// The secret behind the ids. Anyone who knows it can forge a source address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionKey([u8; 16]);
 
@@ -75,7 +74,7 @@ impl fmt::Debug for ConnectionKey {
 pub struct ConnectionIds {
     key: ConnectionKey,
     keyed: SipHash,
-    /// The key before this one, and until when its ids are accepted, in seconds since 1970.
+    /// The previous key, and until when its ids are accepted, in seconds since 1970.
     former: Option<(SipHash, u64)>,
 }
 
@@ -88,9 +87,9 @@ struct SipHash([u64; 4]);
 pub struct SharedIds {
     /// SipHash-2-4 under the key: its state before the message.
     pub keyed: [u64; 4],
-    /// The same for the key before this one, and until when its ids are accepted, in seconds since 1970.
+    /// The same for the previous key, and until when its ids are accepted, in seconds since 1970.
     pub former: Option<([u64; 4], u64)>,
-    /// For how long after the end of its slot an id is accepted, in seconds.
+    /// How long an id is accepted after the end of its slot, in seconds.
     pub valid_s: u64,
 }
 
@@ -100,7 +99,7 @@ impl fmt::Debug for SharedIds {
     }
 }
 
-/// Returns the number of the slot of a time, and its end, in seconds since 1970.
+/// Returns the number of a time's slot, and the slot's end, in seconds since 1970.
 #[must_use]
 pub const fn slot_at(unix_s: u64) -> (u64, u64) {
     let slot = unix_s / SLOT_S;
@@ -126,8 +125,8 @@ impl SipHash {
         ])
     }
 
-    /// Hashes a message of whole blocks. The last block ends with up to seven bytes of the message, and the length of
-    /// the message modulo 256 as its highest byte.
+    /// Hashes a message of whole blocks. The last block holds up to seven bytes of the message, and the message's
+    /// length modulo 256 as its highest byte.
     #[inline]
     fn hash<const BLOCKS: usize>(self, blocks: [u64; BLOCKS]) -> u64 {
         let mut state = self;
@@ -159,13 +158,13 @@ impl SipHash {
 }
 
 impl ConnectionIds {
-    /// Creates ids from `key`, which are accepted for four minutes or more.
+    /// Creates ids from `key`. They are accepted for at least four minutes.
     #[must_use]
     pub fn new(key: &ConnectionKey) -> Self {
         Self { key: *key, keyed: SipHash::new(key), former: None }
     }
 
-    /// Issues ids from another key from now on. Those of the key before are accepted for as long as they would have been.
+    /// Issues ids from another key from now on. Ids of the previous key keep their validity.
     pub fn replace_key(&mut self, key: &ConnectionKey, unix_s: u64) {
         if self.key == *key {
             return;
@@ -191,8 +190,8 @@ impl ConnectionIds {
 
     /// Returns whether `id` was issued to `ip` recently enough.
     ///
-    /// Ids of the next slot are accepted as well: the clock of another node may be ahead, or our own may have
-    /// been set back.
+    /// Ids of the next slot are accepted as well: another node's clock may be ahead, or this one may have been set
+    /// back.
     #[inline]
     #[must_use]
     pub fn accepts(&self, id: ConnectionId, ip: IpAddr, unix_s: u64) -> bool {
@@ -201,12 +200,13 @@ impl ConnectionIds {
         let Some(slot) = newest.checked_sub(age_slots) else { return false };
         let slot_end_s = (slot + 1).saturating_mul(SLOT_S);
         let in_time = unix_s.saturating_sub(slot_end_s) < VALID_S;
-        // This runs in constant time: no secret decides how far the check gets, and one instruction compares all
-        // 64 bits.
+        // This runs in constant time: no secret decides how far the check gets, and one instruction compares all 64
+        // bits.
         in_time && (self.id_of_slot(ip, slot) == id || self.former_accepts(id, ip, slot, unix_s))
     }
 
-    /// Returns whether the key before made this id, while its ids are accepted. Which key it was is no secret.
+    /// Returns whether the previous key made this id and its ids are still accepted. Which key made an id is no
+    /// secret.
     #[cold]
     fn former_accepts(&self, id: ConnectionId, ip: IpAddr, slot: u64, unix_s: u64) -> bool {
         let former = self.former.filter(|(_, until_s)| unix_s < *until_s);
@@ -222,7 +222,7 @@ impl ConnectionIds {
 impl SipHash {
     #[inline]
     fn id_of_slot(self, ip: IpAddr, slot: u64) -> ConnectionId {
-        // The message is the address, followed by three bytes of the slot.
+        // The message is the address and three bytes of the slot.
         let low_slot = slot & 0xff_ffff;
         let hash = match ip.to_canonical() {
             IpAddr::V4(ip) => {

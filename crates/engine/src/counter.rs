@@ -1,9 +1,9 @@
 //! The counters of a worker, for the metrics.
 //!
-//! Each worker owns one [`Tally`] and is the only writer of its [`Counters`]. An exporter reads the counters of
-//! all workers and adds them up. Counting is therefore a plain load and store, without the bus lock of an atomic
-//! addition, and no two workers share a cache line. The labels are enums with `ALL` and `name`, so that the
-//! exporter can iterate over them.
+//! Each worker owns one [`Tally`], and is the only writer of its [`Counters`]. An exporter reads the counters of all
+//! workers and adds them up. So counting is a plain load and store, without the bus lock of an atomic addition, and
+//! no two workers share a cache line. The labels are enums with `ALL` and `name`, over which the exporter can
+//! iterate.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -47,15 +47,15 @@ labels! {
 labels! {
     /// Why a datagram gets no reply. Over HTTP, every request gets one.
     pub enum Drop {
-        /// It is shorter than its action requires.
+        /// The datagram is shorter than its action requires.
         Truncated = "truncated",
-        /// It is a connect request without the protocol id of BEP 15.
+        /// The datagram is a connect request without the protocol id of BEP 15.
         WrongProtocolId = "wrong_protocol_id",
         /// The connection id is wrong, and either the policy is silence or the error would be larger than the
         /// request.
         WrongConnectionId = "wrong_connection_id",
-        /// The source asks more often than the operator allows, and either the policy is silence or the request is one for
-        /// a connection id.
+        /// The source asks more often than the operator allows, and either the policy is silence or the request asks
+        /// for a connection id.
         RateLimited = "rate_limited",
         /// No reply can be sent to the source: it has port 0, or an unspecified, multicast or broadcast address.
         UnanswerableSource = "unanswerable_source",
@@ -65,13 +65,13 @@ labels! {
 labels! {
     /// Why an announce is answered without registering its peer.
     pub enum Unregistered {
-        /// Its address has as many peers in the torrent as the operator allows.
+        /// The address has as many peers in the torrent as the operator allows.
         PeersPerAddress = "peers_per_address",
-        /// Its address has as large a share of the torrent as the operator allows.
+        /// The address has as large a share of the torrent as the operator allows.
         SwarmShare = "swarm_share",
-        /// Its source has as many peers as the operator allows.
+        /// The source has as many peers as the operator allows.
         PeersPerSource = "peers_per_source",
-        /// Its source takes part in as many torrents as the operator allows.
+        /// The source takes part in as many torrents as the operator allows.
         TorrentsPerSource = "torrents_per_source",
     }
 }
@@ -107,9 +107,9 @@ labels! {
 /// How a request was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// With the requested result.
+    /// The reply has the requested result.
     Ok,
-    /// With an error reply.
+    /// The reply is an error.
     Refused(Refusal),
 }
 
@@ -149,7 +149,7 @@ impl Outcome {
         core::iter::once(Self::Ok).chain(Refusal::ALL.into_iter().map(Self::Refused))
     }
 
-    /// Returns the label that metrics use for it.
+    /// Returns the label in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -181,7 +181,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Returns the number of well-formed requests, whatever their outcome.
+    /// Returns the number of well-formed requests with any outcome.
     #[must_use]
     pub fn requests(&self, family: Family, kind: Kind) -> u64 {
         self.requests[family.index()][kind.index()].read()
@@ -205,14 +205,13 @@ impl Counters {
         self.unregistered[family.index()][reason.index()].read()
     }
 
-    /// Returns the number of relayed messages: those that were handed to the connection or the worker of their
-    /// receiver.
+    /// Returns the number of messages that were handed to the connection or the worker of their receiver.
     #[must_use]
     pub fn relays(&self, relay: Relay) -> u64 {
         self.relays[relay.index()].read()
     }
 
-    /// Returns the number of dropped messages to WebTorrent clients. Some of them were counted as relayed before.
+    /// Returns the number of dropped messages to WebTorrent clients, some of which were counted as relayed before.
     #[must_use]
     pub fn losses(&self, reason: Loss) -> u64 {
         self.losses[reason.index()].read()
@@ -226,14 +225,14 @@ impl Tally {
         Arc::clone(&self.0)
     }
 
-    /// Counts requests for connection ids that the program of an XDP data path has answered.
+    /// Counts requests for connection ids that an XDP program has answered.
     pub fn add_connects(&mut self, family: Family, answered: u64) {
         let (family, kind) = (family.index(), Kind::Connect.index());
         self.0.requests[family][kind].add(answered);
         self.0.replies[family][kind][Outcome::Ok.index()].add(answered);
     }
 
-    /// Counts requests that such a program has dropped because of a limit.
+    /// Counts requests that an XDP program has dropped because of a limit.
     pub fn add_limited(&mut self, family: Family, kind: Kind, requests: u64) {
         self.0.requests[family.index()][kind.index()].add(requests);
         self.0.drops[family.index()][Drop::RateLimited.index()].add(requests);

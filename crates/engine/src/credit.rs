@@ -1,12 +1,12 @@
-//! Credit: which announces of users are told to the program that credits them.
+//! Credit: which announces of users are passed to the program that credits them.
 //!
-//! This module owns that decision for every protocol: an announce that was served, with a token that names its user. A
-//! responder hands it over through a ring of fixed size ([`CreditRecorder`]) and never waits: if the ring is full, the announce
-//! is lost and counted. Without a recorder, nothing here is called.
+//! This module decides that for every protocol: served announces whose token names a user. A responder passes them
+//! through a ring of fixed size ([`CreditRecorder`]) and never waits: with a full ring, the announce is lost and
+//! counted. Without a recorder, nothing here is called.
 //!
-//! The fields of an announce are read from the request again, so that others need not carry them. The user is read from
-//! the token at each announce, in a microsecond. The cache of tokens knows tokens by their tags only. A subject of 64
-//! bytes for each would triple its memory for trackers that credit no user.
+//! The fields of an announce are read from the request again, so that other announces need not carry them. The user
+//! is read from the token at each announce, in a microsecond. The cache of tokens holds only their tags: a subject of
+//! 64 bytes for each would triple its memory for trackers that credit no user.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const _: () = assert!(size_of::<RecordedCredit>() <= 176, "a ring of each respon
 /// An announce, and when it was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordedCredit {
-    /// The time in milliseconds, on the clock that never goes back.
+    /// The time in milliseconds, on the monotonic clock.
     pub monotonic_ms: u64,
     /// The announce.
     pub credit: Credit,
@@ -36,22 +36,22 @@ pub struct RecordedCredit {
 /// The announces that a responder could not record.
 #[derive(Debug, Default)]
 pub struct CreditCounters {
-    /// Those that were lost because the ring was full.
+    /// Announces that were lost because the ring was full.
     pub lost: Counter,
-    /// Those with a token that names no user, or not as [`Subject`](shoal_base::Subject) demands.
+    /// Announces whose token names no user, or not as [`Subject`](shoal_base::Subject) demands.
     pub without_subject: Counter,
-    /// Those of clients that leave, with a token that is not valid. They are served, as such clients need none.
+    /// Announces of leaving clients with an invalid token. They are served, since a leaving client needs no token.
     pub invalid_token: Counter,
 }
 
-/// The end of a ring at which a responder records announces.
+/// The sending end of a ring, at which a responder records announces.
 #[derive(Debug)]
 pub struct CreditRecorder {
     ring: rtrb::Producer<RecordedCredit>,
     counters: Arc<CreditCounters>,
 }
 
-/// The end of a ring from which another thread takes the announces.
+/// The receiving end of a ring, from which another thread takes the announces.
 #[derive(Debug)]
 pub struct RecordedCredits {
     ring: rtrb::Consumer<RecordedCredit>,
@@ -68,7 +68,7 @@ pub fn ring() -> (CreditRecorder, RecordedCredits) {
 }
 
 impl CreditRecorder {
-    /// Records an announce that `policy` has admitted and that was served, if its token names a user.
+    /// Records an admitted and served announce, if its token names a user.
     #[cold]
     #[inline(never)]
     pub(crate) fn record(&mut self, policy: &Policy, request: &Request<'_>, transfer: Transfer, now: Now) {
@@ -98,7 +98,7 @@ impl CreditRecorder {
 }
 
 impl RecordedCredits {
-    /// Calls `visit` with up to `max` announces in their order, and takes them. Returns their number.
+    /// Takes up to `max` announces in their order, and calls `visit` with each. Returns their number.
     pub fn drain(&mut self, max: usize, visit: impl FnMut(RecordedCredit)) -> usize {
         let waiting = self.ring.slots().min(max);
         let Ok(chunk) = self.ring.read_chunk(waiting) else { return 0 };

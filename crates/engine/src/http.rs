@@ -1,8 +1,8 @@
 //! Answers announces and scrapes over HTTP (BEP 3, 7, 23, 24, 31, 48) by the rules of the engine.
 //!
-//! This module is given the path and query of a request and the address of the client. It appends one
-//! bencoded dictionary to the caller's buffer. The HTTP around it (statuses, headers, framing, which address to
-//! trust as the client's) belongs to `shoal-session`.
+//! The input of this module is the path and query of a request and the client's address. It appends one bencoded
+//! dictionary to the caller's buffer. The HTTP around it (statuses, headers, framing, the client's trusted address)
+//! belongs to `shoal-session`.
 //!
 //! Unlike UDP, HTTP can carry peers of both families in one reply (BEP 7). A client therefore gets both, and all
 //! counts are sums over both.
@@ -15,7 +15,6 @@ use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::insight::Sampler;
 use shoal_access::token::Url;
 use shoal_access::torrents::{Publication, TorrentLists};
 use shoal_base::{Counts, InfoHash, Transfer};
@@ -28,108 +27,63 @@ pub use self::blocklist::{Blocklist, BlocklistFormat};
 pub use self::full_scrape::FullScrape;
 use self::peer_list::PeerList;
 use crate::Now;
-use crate::access_log::{AccessLog, AnnouncedPeer, LoggedClient, Record, saturated};
-use crate::caller::Caller;
-use crate::counter::{Family, Kind, Outcome, Tally};
-use crate::credit::CreditRecorder;
+use crate::access_log::{AnnouncedPeer, Record, saturated};
+use crate::context::Context;
+use crate::counter::{Family, Kind, Outcome};
 use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
-use crate::replication::Recorder;
 use crate::tokens::{Shown, SocketToken};
 
-/// Maximum number of info hashes that a scrape is answered for. It is more than fit the 8 KiB of a request, so
-/// that the size of a request is the limit that clients meet. Further hashes are left out; the keys of the reply
-/// show which hashes are answered.
+/// Maximum number of info hashes in the reply to a scrape. An 8 KiB request holds fewer, so clients meet that limit
+/// first. Further hashes are left out; the keys of the reply show which hashes are answered.
 const SCRAPE_HASHES_MAX: usize = 300;
 
 /// Answers the HTTP requests of one worker.
 #[derive(Debug)]
 pub struct Responder {
     store: Arc<Store>,
-    tally: Tally,
-    rng: fastrand::Rng,
-    policy: Arc<Policy>,
-    pace: Pace,
-    sampler: Sampler,
+    context: Context,
     /// The peers of the current reply.
     peer_list: PeerList,
-    /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
-    /// The error text for the current query.
     error_text: String,
-    /// None if requests are not logged.
-    access_log: Option<AccessLog>,
-    /// None if there are no other nodes.
-    recorder: Option<Recorder>,
-    /// None if users are not credited.
-    credit: Option<CreditRecorder>,
 }
 
 impl Responder {
-    /// Creates a responder on the shared `store`, which counts into `tally` and draws from `rng`. Each worker
-    /// needs its own seed; otherwise all workers hand out the same samples.
+    /// Creates a responder on the shared `store`.
     #[must_use]
-    pub fn new(policy: Arc<Policy>, store: impl Into<Arc<Store>>, tally: Tally, rng: fastrand::Rng) -> Self {
+    pub fn new(context: Context, store: impl Into<Arc<Store>>) -> Self {
         Self {
             store: store.into(),
-            tally,
-            rng,
-            policy,
-            pace: Pace::default(),
-            sampler: Sampler::off(),
+            context,
             peer_list: PeerList::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
-            access_log: None,
-            recorder: None,
-            credit: None,
         }
-    }
-
-    /// Records all later requests.
-    pub fn set_access_log(&mut self, log: AccessLog) {
-        self.access_log = Some(log);
-    }
-
-    /// Records the changes of peers by all later announces, for other nodes.
-    pub fn set_recorder(&mut self, recorder: Recorder) {
-        self.recorder = Some(recorder);
-    }
-
-    /// Records the announces of users from now on.
-    pub fn set_credit(&mut self, credit: CreditRecorder) {
-        self.credit = Some(credit);
     }
 
     /// Sets the time at which the requests that follow are recorded.
     pub const fn set_now(&mut self, now: Now) {
-        if let Some(log) = &mut self.access_log {
-            log.set_now(now);
-        }
+        self.context.set_now(now);
     }
 
     /// Replaces the policy for all later requests.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
-        self.policy = policy;
+        self.context.set_policy(policy);
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub const fn set_pace(&mut self, pace: Pace) {
-        self.pace = pace;
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.context.set_pace(pace);
     }
 
-    /// Takes samples of all later announces.
-    pub fn set_sampler(&mut self, sampler: Sampler) {
-        self.sampler = sampler;
-    }
-
-    /// Answers an announce by the client at `ip`, which is canonical: the client joins, refreshes or leaves the
-    /// swarm of its own family. A client with addresses of both families announces from each.
+    /// Answers an announce by the client at the canonical `ip`: the client joins, refreshes or leaves the swarm of
+    /// its own family. A client with addresses of both families announces from each.
     pub fn announce(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
-        self.tally.request(family, Kind::Announce);
+        self.context.tally.request(family, Kind::Announce);
         let before = body.len();
         let announce = match AnnounceQuery::decode(url.query) {
             Err(error) => {
@@ -142,7 +96,7 @@ impl Responder {
         let answered = self.answer_announce(ip, &announce, url, now, body);
         let outcome = match answered {
             Ok(_) => {
-                self.tally.reply(family, Kind::Announce, Outcome::Ok);
+                self.context.tally.reply(family, Kind::Announce, Outcome::Ok);
                 Outcome::Ok
             }
             Err(refused) => {
@@ -162,12 +116,12 @@ impl Responder {
         });
     }
 
-    /// Answers a scrape of named torrents by the client at `ip`, which is canonical. This function refuses a
-    /// scrape of all torrents, see [`is_full_scrape`](Self::is_full_scrape).
+    /// Answers a scrape of named torrents by the client at the canonical `ip`. Refuses a scrape of all torrents, see
+    /// [`is_full_scrape`](Self::is_full_scrape).
     pub fn scrape(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         let kind = if names_torrents(url.query) { Kind::Scrape } else { Kind::FullScrape };
-        self.tally.request(family, kind);
+        self.context.tally.request(family, kind);
         let before = body.len();
         if let Err(error) = self.read_scrape(url.query) {
             self.fail_query(family, kind, error, body);
@@ -180,13 +134,13 @@ impl Responder {
             _ => {
                 let request =
                     ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
-                self.policy.admit_scrape(&request, self.pace, now)
+                self.context.policy.admit_scrape(&request, self.context.pace, now)
             }
         };
         let outcome = match admitted {
             Ok(()) => {
                 self.write_scrape(&self.store, body);
-                self.tally.reply(family, kind, Outcome::Ok);
+                self.context.tally.reply(family, kind, Outcome::Ok);
                 Outcome::Ok
             }
             Err(refusal) => {
@@ -201,93 +155,86 @@ impl Responder {
         });
     }
 
-    /// Returns whether a scrape with this query asks for all torrents, and the operator publishes them. The caller then
-    /// answers it by [`begin_full_scrape`](Self::begin_full_scrape) if
-    /// [`admit_full_scrape`](Self::admit_full_scrape) admits it, or else refuses it.
+    /// Returns whether the query asks for all torrents and the operator publishes them. The caller then asks
+    /// [`admit_full_scrape`](Self::admit_full_scrape). It answers by [`begin_full_scrape`](Self::begin_full_scrape)
+    /// if the scrape is admitted, and refuses it otherwise.
     #[must_use]
     pub fn is_full_scrape(&self, query: &[u8]) -> bool {
-        self.policy.config().http.full_scrape && !names_torrents(query)
+        self.context.policy.config().http.full_scrape && !names_torrents(query)
     }
 
-    /// Decides about a scrape of all torrents by the client at `ip`, which is canonical.
-    ///
-    /// # Errors
-    /// Returns why it is refused.
+    /// Decides about a scrape of all torrents by the client at the canonical `ip`. The error says why the scrape is
+    /// refused.
     pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
         let torrents = Torrents::All;
         let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
-        self.policy.admit_scrape(&request, self.pace, now)
+        self.context.policy.admit_scrape(&request, self.context.pace, now)
     }
 
-    /// Decides whether the client at `ip`, which is canonical, may do something now, and if so, counts it.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::RateLimited`] if its source does so too often.
+    /// Decides whether the client at the canonical `ip` may do something now, and if so, counts it. Fails with
+    /// [`Refusal::RateLimited`] if its source does so too often.
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
-        self.policy.limit(ip, activity, now)
+        self.context.policy.limit(ip, activity, now)
     }
 
-    /// Reads the token with which a WebSocket begins, see [`Policy::read_socket_token`].
-    ///
-    /// # Errors
-    /// Returns why the client has to connect again later.
+    /// Reads the token in the request that opens a WebSocket, see [`Policy::read_socket_token`]. The error says why the
+    /// client has to connect again later.
     pub fn read_socket_token(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<SocketToken, Refusal> {
-        self.policy.read_socket_token(ip, url, now)
+        self.context.policy.read_socket_token(ip, url, now)
     }
 
-    /// Returns the format of the list of all torrents that a query for statistics asks for, if the operator publishes it, see
-    /// [`OpentrackerMode::Tpbs`]. The caller then proceeds as after [`is_full_scrape`](Self::is_full_scrape).
+    /// Returns the requested format of the list of all torrents, if a query for statistics asks for the list and the
+    /// operator publishes it, see [`OpentrackerMode::Tpbs`]. The caller then proceeds as after
+    /// [`is_full_scrape`](Self::is_full_scrape).
     #[must_use]
     pub fn opentracker_list(&self, query: &[u8]) -> Option<ScrapeFormat> {
-        let config = self.policy.config();
+        let config = self.context.policy.config();
         let is_published =
             config.http.full_scrape && config.statistics.opentracker.contains(&OpentrackerMode::Tpbs);
         if is_published { full_scrape::opentracker_list(query) } else { None }
     }
 
-    /// Begins the reply to a scrape of all torrents by the client at `ip`, which is canonical.
+    /// Begins the reply to a scrape of all torrents by the client at the canonical `ip`.
     pub fn begin_full_scrape(&mut self, ip: IpAddr, format: ScrapeFormat) -> FullScrape {
         let family = Family::of(ip);
-        self.tally.request(family, Kind::FullScrape);
-        self.tally.reply(family, Kind::FullScrape, Outcome::Ok);
+        self.context.tally.request(family, Kind::FullScrape);
+        self.context.tally.reply(family, Kind::FullScrape, Outcome::Ok);
         self.log(Some(ip), Kind::FullScrape, Outcome::Ok, |_| 0);
         FullScrape::new(format)
     }
 
-    /// Returns how the deny list is published, if it is.
+    /// Returns the published form of the deny list, if it is published.
     #[must_use]
     pub fn publication(&self) -> Option<&Publication> {
         self.torrent_lists()?.publication()
     }
 
-    /// Decides about a download of the published deny list, or of statistics, by the client at `ip`, which is canonical.
-    ///
-    /// # Errors
-    /// Returns why it is refused.
+    /// Decides whether the client at the canonical `ip` may download the published deny list or statistics. The error
+    /// says why the download is refused.
     pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        self.policy.admit_download(ip, now)
+        self.context.policy.admit_download(ip, now)
     }
 
-    /// Begins the published deny list for the client at `ip`, which is canonical, if it is published.
+    /// Begins the published deny list for the client at the canonical `ip`, if it is published.
     pub fn begin_download(&mut self, ip: IpAddr, format: BlocklistFormat) -> Option<Blocklist> {
         let list = Blocklist::new(self.torrent_lists()?, format)?;
-        self.tally.request(Family::of(ip), Kind::Blocklist);
-        self.tally.reply(Family::of(ip), Kind::Blocklist, Outcome::Ok);
+        self.context.tally.request(Family::of(ip), Kind::Blocklist);
+        self.context.tally.reply(Family::of(ip), Kind::Blocklist, Outcome::Ok);
         self.log(Some(ip), Kind::Blocklist, Outcome::Ok, |_| 0);
         Some(list)
     }
 
-    /// Counts a reply with public statistics of this size to the client at `ip`, which is canonical.
+    /// Counts a reply of public statistics to the client at the canonical `ip`.
     pub fn count_statistics(&mut self, ip: IpAddr, bytes: usize) {
-        self.tally.request(Family::of(ip), Kind::Statistics);
-        self.tally.reply(Family::of(ip), Kind::Statistics, Outcome::Ok);
+        self.context.tally.request(Family::of(ip), Kind::Statistics);
+        self.context.tally.reply(Family::of(ip), Kind::Statistics, Outcome::Ok);
         self.log(Some(ip), Kind::Statistics, Outcome::Ok, |_| bytes);
     }
 
-    /// Refuses a request of a kind that is for people, with a text for them.
+    /// Refuses a request that a person made, with a text for people.
     pub fn refuse_page(&mut self, ip: IpAddr, kind: Kind, refusal: Refusal, body: &mut Vec<u8>) {
-        self.tally.request(Family::of(ip), kind);
-        self.tally.reply(Family::of(ip), kind, Outcome::Refused(refusal));
+        self.context.tally.request(Family::of(ip), kind);
+        self.context.tally.reply(Family::of(ip), kind, Outcome::Refused(refusal));
         let before = body.len();
         body.extend_from_slice(refusal.message().as_bytes());
         body.push(b'\n');
@@ -295,7 +242,7 @@ impl Responder {
     }
 
     fn torrent_lists(&self) -> Option<&TorrentLists> {
-        self.policy.access()?.torrents.as_deref()
+        self.context.policy.access()?.torrents.as_deref()
     }
 
     /// Refuses a request for a reason outside of its query. A client with an unknown address counts as IPv4.
@@ -305,13 +252,13 @@ impl Responder {
             Refusal::FullScrapeOff | Refusal::TooManyScrapes => Kind::FullScrape,
             _ => Kind::Other,
         };
-        self.tally.request(family, kind);
+        self.context.tally.request(family, kind);
         let before = body.len();
         self.fail(family, kind, refusal, body);
         self.log(ip, kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
-    /// Answers an announce. Returns the counts and the number of peers of the reply.
+    /// Answers an announce. Returns the counts and the number of peers in the reply.
     fn answer_announce(
         &mut self,
         ip: IpAddr,
@@ -329,30 +276,30 @@ impl Responder {
             shown: Shown::Url(url),
             ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
-        let decision = self.policy.admit(&request, now)?;
+        let decision = self.context.policy.admit(&request, now)?;
         let address = SocketAddr::new(ip, announce.port);
         let (peer_list, info_hash) = (&mut self.peer_list, &announce.info_hash);
-        let caller =
-            &mut Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
-        let given = peer_list.announce(&self.store, info_hash, address, decision, caller)?;
-        if let Some(recorder) = &mut self.recorder {
+        let context = &mut self.context;
+        let given =
+            peer_list.announce(&self.store, info_hash, decision, &mut context.caller(&address, now))?;
+        if let Some(recorder) = &mut context.recorder {
             recorder.record(given.change, decision.action, info_hash, (ip, announce.port));
         }
-        if let Some(credit) = &mut self.credit {
+        if let Some(credit) = &mut context.credit {
             let [uploaded, downloaded] = transferred(url.query);
             let transfer = Transfer { uploaded, downloaded, left: announce.left_bytes };
-            credit.record(&self.policy, &request, transfer, now);
+            credit.record(&context.policy, &request, transfer, now);
         }
-        if self.sampler.is_due() {
-            self.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
+        if context.sampler.is_due() {
+            context.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
         }
-        let interval_s = self.policy.interval_s(Protocol::Http, self.pace, &mut self.rng);
+        let interval_s = context.interval_s();
         let reply = AnnounceReply {
             complete: given.counts.seeders,
             downloaded: given.counts.completed,
             incomplete: given.counts.leechers,
             interval_s,
-            min_interval_s: self.policy.min_interval_s(Protocol::Http, self.pace, interval_s),
+            min_interval_s: context.policy.min_interval_s(Protocol::Http, context.pace, interval_s),
             external_ip: Some(ip),
             peers_v4: given.peers_v4,
             peers_v6: given.peers_v6,
@@ -364,8 +311,8 @@ impl Responder {
         Ok((given.counts, given.peers_v4.len() + given.peers_v6.len()))
     }
 
-    /// Reads the torrents of a scrape, in ascending order and without duplicates, as the keys of a dictionary
-    /// must be.
+    /// Reads the torrents of a scrape, in ascending order and without duplicates, as the keys of a dictionary must
+    /// be.
     fn read_scrape(&mut self, query: &[u8]) -> Result<(), QueryError> {
         self.info_hashes.clear();
         for info_hash in ScrapeQuery::new(query).take(SCRAPE_HASHES_MAX) {
@@ -376,8 +323,8 @@ impl Responder {
         Ok(())
     }
 
-    /// Writes the reply to a scrape. Torrents without peers get zeros rather than no entry: libtorrent takes a
-    /// missing entry as a broken reply, and BEP 48 does not say that an entry may be missing.
+    /// Writes the reply to a scrape. Torrents without peers get zeros: libtorrent takes a missing entry as a broken
+    /// reply, and BEP 48 does not say that an entry may be missing.
     fn write_scrape(&self, store: &Store, body: &mut Vec<u8>) {
         let (v4, v6) = (&store.v4, &store.v6);
         for info_hash in &self.info_hashes {
@@ -393,7 +340,7 @@ impl Responder {
         reply::scrape_end(None, body);
     }
 
-    /// Records a request of the client at `ip`, if that is known. `describe` adds details, and returns the size of the reply
+    /// Records a request of the client at `ip`, if known. `describe` adds details, and returns the size of the reply
     /// in bytes.
     fn log(
         &mut self,
@@ -402,29 +349,22 @@ impl Responder {
         outcome: Outcome,
         describe: impl FnOnce(&mut Record) -> usize,
     ) {
-        let Some(log) = &mut self.access_log else { return };
-        log.record(&self.policy.config().log, |settings| {
-            let family = ip.map_or(Family::V4, Family::of);
-            let client = LoggedClient::new(settings, ip);
-            let mut record = Record::new(Protocol::Http, family, kind, outcome, client);
-            record.reply_bytes = saturated(describe(&mut record));
-            record
-        });
+        self.context.log(ip, kind, outcome, |record| record.reply_bytes = saturated(describe(record)));
     }
 
     fn fail_query(&mut self, family: Family, kind: Kind, error: QueryError, body: &mut Vec<u8>) {
         self.error_text.clear();
         write!(self.error_text, "{error}").expect("writing to a string never fails");
         reply::failure(&self.error_text, None, body);
-        self.tally.reply(family, kind, Outcome::Refused(Refusal::BadQuery));
+        self.context.tally.reply(family, kind, Outcome::Refused(Refusal::BadQuery));
     }
 
     fn fail(&mut self, family: Family, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
         let refused = refused.into();
         let refusal = refused.refusal;
         let retry_in = refusal.retry_in_minutes().map(RetryIn::Minutes);
-        reply::failure(self.policy.message(refused), retry_in, body);
-        self.tally.reply(family, kind, Outcome::Refused(refusal));
+        reply::failure(self.context.policy.message(refused), retry_in, body);
+        self.context.tally.reply(family, kind, Outcome::Refused(refusal));
     }
 }
 

@@ -1,10 +1,11 @@
-//! Observations of a running tracker, for its operator: which torrents change, which swarms are large, which software
+//! Observations of a running tracker for its operator: which torrents change, which swarms are large, which software
 //! clients use.
 //!
-//! Workers leave traces of their work in structures of a fixed size: a [`ChangeBuffer`](shoal_base::change_buffer::ChangeBuffer) in each shard of a store, and a
-//! [`SampleRing`] for each worker. A thread of the control plane collects them, and keeps the [`ChangeLog`], the
-//! [`Candidates`] for the largest swarms, and the [`Clients`]. A worker never waits for that thread. Where it falls
-//! behind, traces are lost, and that is noticed.
+//! Workers leave traces of their work in structures of a fixed size: a
+//! [`ChangeBuffer`](shoal_base::change_buffer::ChangeBuffer) in each shard of a store, and a [`SampleRing`] for each
+//! worker. A thread of the control plane collects them into the [`ChangeLog`], the [`Candidates`] for the largest
+//! swarms, and the [`Clients`]. A worker never waits for that thread. If the thread falls behind, traces are lost,
+//! and it notices the loss.
 //!
 //! The module must not touch sockets, files, threads or clocks: time and randomness are arguments.
 

@@ -15,6 +15,7 @@ pub mod address;
 mod batch;
 mod caller;
 pub mod connection_id;
+pub mod context;
 pub mod counter;
 pub mod credit;
 pub mod http;
@@ -22,6 +23,7 @@ pub mod insight;
 pub mod limits;
 pub mod pace;
 pub mod policy;
+pub mod processing;
 pub mod refusal;
 pub mod replication;
 pub mod tokens;
@@ -41,7 +43,7 @@ pub struct Now {
 }
 
 impl Now {
-    /// Returns the nanoseconds of [`monotonic_ms`](Self::monotonic_ms).
+    /// Returns [`monotonic_ms`](Self::monotonic_ms) in nanoseconds.
     pub(crate) const fn monotonic_ns(&self) -> u64 {
         const NS_PER_MS: u64 = 1_000_000;
         self.monotonic_ms.saturating_mul(NS_PER_MS)

@@ -1,11 +1,10 @@
 //! How often the sources of requests may ask.
 //!
-//! A source is an IPv4 address or an IPv6 /64, the least that a customer gets. A /56 and a /48 are several customers or
-//! one attacker, so they have limits too, wider ones ([`shoal_base::source::Width`]). All of these have buckets in one table of a fixed size
-//! ([`shoal_base::source::Rates`]), which all workers share and which outlives a reload.
+//! A source is an IPv4 address or an IPv6 /64, the least that a customer gets. A /56 or a /48 may be several
+//! customers or one attacker, so these have wider limits ([`shoal_base::source::Width`]). All of them have buckets in
+//! one table of a fixed size ([`shoal_base::source::Rates`]), which all workers share and a reload keeps.
 //!
-//! Without limits, a request costs one branch. With limits, the lines of a batch of datagrams are read ahead. The
-//! policy that replaces another one takes the table over.
+//! Without limits, a request costs one branch. With limits, the lines of a batch of datagrams are prefetched.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -21,7 +20,7 @@ use crate::policy::Protocol;
 /// The networks of an IPv6 address that have limits.
 const WIDTHS_V6: [Width; Width::OF_CUSTOMER] = [Width::Source, Width::Home, Width::Site];
 
-/// The activities of a source that have limits of their own.
+/// The activities of a source with separate limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activity {
     /// An announce, a scrape or an upgrade to a WebSocket.
@@ -47,8 +46,8 @@ impl Activity {
     }
 }
 
-/// The recent activity of all sources, under a secret key: an attacker cannot choose a source that shares its buckets
-/// with another one.
+/// The recent activity of all sources, hashed with a secret key: an attacker cannot choose a source that shares
+/// another one's buckets.
 pub struct SourceRates {
     key: [u64; 4],
     rates: Rates,
@@ -61,13 +60,13 @@ impl fmt::Debug for SourceRates {
 }
 
 impl SourceRates {
-    /// Creates the buckets of all sources, which are full. They take [`Limits::BYTES`].
+    /// Creates full buckets for all sources. They take [`Limits::BYTES`].
     #[must_use]
     pub fn new(key: [u64; 4]) -> Self {
         Self { key, rates: Rates::default() }
     }
 
-    /// Takes a token from the buckets of the client at a canonical address. Returns whether it did.
+    /// Takes a token from the buckets of the client at a canonical address. Returns false if one is empty.
     #[inline]
     pub(crate) fn take(&self, ip: IpAddr, activity: Activity, rate: Rate, now: Now) -> bool {
         match ip {
@@ -76,7 +75,7 @@ impl SourceRates {
         }
     }
 
-    /// Returns how full the buckets of the client at a canonical address are.
+    /// Returns the fill level of the buckets of the client at a canonical address.
     pub(crate) fn level(&self, ip: IpAddr, activity: Activity, rate: Rate, now: Now) -> Level {
         match ip {
             IpAddr::V4(ip) => self.rates.level(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
@@ -97,7 +96,7 @@ impl SourceRates {
         })
     }
 
-    /// Hashes what a network does.
+    /// Hashes an activity of a network.
     #[inline]
     fn hash(&self, network: u64, bits: u32, activity: Activity) -> u64 {
         let [k0, k1, k2, k3] = self.key;
@@ -120,14 +119,14 @@ const fn fold(a: u64, b: u64) -> u64 {
 pub struct Limits {
     sources: Arc<SourceRates>,
     rates: [Option<Rate>; Activity::COUNT],
-    /// Serves the networks that have no limits.
+    /// Serves the networks without limits.
     exempt: Option<Arc<NetworkTable>>,
     /// Whether UDP requests beyond the limit get no reply.
     udp_silent: bool,
 }
 
 impl Limits {
-    /// The memory of the limits of all sources, in bytes. It is taken if any limit is set.
+    /// The memory of the limits of all sources, in bytes. Any set limit takes all of it.
     pub const BYTES: usize = Rates::BYTES;
 
     /// Returns whether any limit is set.
@@ -136,7 +135,7 @@ impl Limits {
         rates(config).iter().any(Option::is_some)
     }
 
-    /// Returns the limits of a configuration on the shared `sources`, or `None` if it has none.
+    /// Returns the limits of a configuration on the shared `sources`, or `None` if none is set.
     #[must_use]
     pub fn of(config: &LimitsConfig, sources: &Arc<SourceRates>) -> Option<Self> {
         Self::are_set(config).then(|| Self::new(config, Arc::clone(sources)))
@@ -146,7 +145,7 @@ impl Limits {
         Self { sources, rates: rates(config), exempt: exempt(config), udp_silent: config.udp_silent }
     }
 
-    /// Returns what the sources have done lately.
+    /// Returns the recent activity of the sources.
     #[must_use]
     pub const fn sources(&self) -> &Arc<SourceRates> {
         &self.sources
@@ -158,8 +157,8 @@ impl Limits {
         self.udp_silent
     }
 
-    /// Returns whether the client at a canonical address may do something now, and if so, counts it. It is not part of its
-    /// callers, so that trackers without limits pay nothing for it.
+    /// Returns whether the client at a canonical address may do something now, and if so, counts it. Not inlined, so
+    /// that trackers without limits pay nothing for it.
     #[inline(never)]
     #[must_use]
     pub fn admit(&self, ip: IpAddr, activity: Activity, now: Now) -> bool {
@@ -170,7 +169,7 @@ impl Limits {
         self.sources.take(ip, activity, rate, now)
     }
 
-    /// Returns how much of its rate a client at a canonical address has left, or `None` if it has no limit.
+    /// Returns the rest of the client's rate at a canonical address, or `None` if it has no limit.
     #[must_use]
     pub fn level(&self, ip: IpAddr, activity: Activity, now: Now) -> Option<Level> {
         let is_exempt = self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip));
@@ -178,7 +177,7 @@ impl Limits {
         Some(self.sources.level(ip, activity, rate, now))
     }
 
-    /// Reads the buckets of a client without waiting for them, so that they are in the cache when it asks.
+    /// Prefetches the buckets of a client.
     pub fn prefetch(&self, ip: IpAddr, activity: Activity) {
         if self.rates[activity.index()].is_none() {
             return;

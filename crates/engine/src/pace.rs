@@ -1,35 +1,36 @@
-//! Longer intervals under load, spread ones after a cold start, and the requests that an overloaded worker sheds.
+//! Longer intervals under load, spread intervals after a cold start, and the requests that an overloaded worker
+//! sheds.
 //!
-//! A worker that is busy most of the time tells its clients to come back later, between bounds that the operator sets,
-//! and goes back to the usual intervals when it is less busy. A worker that cannot keep up is overloaded: the longer
-//! that lasts, the more kinds of requests it refuses ([`Overload`]). This is a controller without a clock: the caller
-//! measures for which share of the time the worker was busy, and whether it kept up.
+//! A worker that is busy most of the time tells its clients to come back later, within bounds that the operator sets.
+//! It returns to the usual intervals when it is less busy. A worker that cannot keep up is overloaded: the longer
+//! that lasts, the more kinds of requests it refuses ([`Overload`]). This controller has no clock: the caller
+//! measures the busy share of the time, and whether the worker kept up.
 //!
-//! An attacker that overloads a worker on purpose denies scrapes, which would mostly be lost in the full buffer anyway. Announces
-//! compete for the buffer in either case, and gain from the scrapes that are not served.
+//! An attacker that overloads a worker on purpose makes it refuse scrapes. Most of those would be lost in the full
+//! buffer anyway. Announces compete for the buffer in either case, and gain from the refused scrapes.
 //!
-//! A worker is overloaded if no poll round of a while left its queues empty. The smallest length of a queue in a while,
-//! and not the mean, tells an overload from a burst (CoDel, RFC 8289). The measurement costs two comparisons for each
-//! poll round and nothing for a request. A worker whose store has no peers when it begins has the pace of a cold start.
+//! A worker is overloaded if no poll round in some time left its queues empty. The shortest queue length, unlike the
+//! mean, distinguishes an overload from a burst (CoDel, RFC 8289). The measurement costs two comparisons for each
+//! poll round and nothing for a request. A worker that begins with an empty store has the pace of a cold start.
 //!
 //! Only scrapes are shed. Sending the reply is the larger part of the cost of a UDP announce, so a refusal saves
-//! little, and silence makes the client send it again. Announces of peers that came before their time cannot be told
-//! from announces whose reply was lost. Connection ids are stateless, so a connect or an announce that is answered is
-//! never wasted. The choice that the kernel makes when a buffer is full is therefore as good as any.
+//! little, and silence makes the client send it again. An announce before its time may be a retry after a lost reply.
+//! Connection ids are stateless, so an answered connect or announce is never wasted. The kernel's choice in a full
+//! buffer is therefore as good as any.
 //!
-//! Connects need no queue of their own. They are answered in the first pass of a batch, and a batch takes a fraction of
-//! a millisecond.
+//! Connects need no separate queue. The first pass of a batch answers them, and a batch takes a fraction of a
+//! millisecond.
 
-/// How overloaded a worker is. Each stage includes those before it.
+/// How overloaded a worker is. Each stage includes the earlier ones.
 ///
-/// Announces are never refused, since a refusal has to be sent, and sending is most of the cost of an announce. Silence
-/// would save that, but then the client asks again, and a client whose reply was lost looks like one that asks too
-/// early. Nor are connects refused, without which a client cannot announce.
+/// Announces are never refused. A refusal has to be sent, and sending is most of the cost of an announce. Silence
+/// would save that, but the client would ask again, and it would look like a client whose reply was lost. Connects
+/// are not refused either, since a client cannot announce without them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Overload {
-    /// It keeps up.
+    /// The worker keeps up.
     None,
-    /// Intervals are drawn from all that the timeout of peers permits.
+    /// Intervals are drawn from the whole range that the timeout of peers permits.
     Intervals,
     /// Scrapes of all torrents are refused.
     FullScrapes,
@@ -42,46 +43,46 @@ pub enum Overload {
 pub struct Pace {
     /// How far intervals are raised, in thousandths of the way from the usual interval to the longest one.
     raise: u32,
-    /// The time for which intervals are still spread after a cold start.
+    /// How long intervals are still spread after a cold start.
     cold_ms: u64,
-    /// The time for which the worker has not kept up, less a part of the time for which it has since.
+    /// How long the worker has not kept up, less a part of the time in which it has since.
     behind_ms: u64,
 }
 
 /// The load of a worker since the last measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// The share of the time for which its thread ran, in thousandths.
+    /// The share of the time in which the worker's thread ran, in thousandths.
     pub busy: u32,
-    /// Whether requests were left waiting after every single poll round. A queue that is empty at times is a burst. One
-    /// that never is grows without bound, or is full and loses requests.
+    /// Whether every poll round left requests waiting. A queue that is sometimes empty is a burst. A queue that is
+    /// never empty grows without bound, or is full and loses requests.
     pub is_behind: bool,
 }
 
-/// A worker that is busy for this share of the time, in thousandths, or more raises its intervals.
+/// A worker raises its intervals if it is busy for at least this share of the time, in thousandths.
 const BUSY_HIGH: u32 = 850;
 
-/// A worker that is busy for less than this share lowers them. Between the two they stay, so that they do not swing.
+/// A worker lowers its intervals below this share. Between the two shares they stay, so that they do not oscillate.
 const BUSY_LOW: u32 = 650;
 
 /// Time for the whole way up. It is short, since each client that comes meanwhile returns after the usual interval.
 const RISE_MS: u64 = 50_000;
 
-/// Time for the whole way down. The load falls an interval after the clients were told, so intervals that fell at once
-/// would bring it back at once.
+/// Time for the whole way down. The load falls one interval after the clients were told, so intervals that fell at
+/// once would bring it back at once.
 const FALL_MS: u64 = 500_000;
 
-/// Time after a cold start for which intervals are spread. Clients that found no tracker try again within minutes, and
-/// those that did not notice come at their usual times, which are spread already.
+/// Time after a cold start for which intervals are spread. Clients that found no tracker try again within minutes.
+/// Clients that noticed nothing come at their usual times, which are spread already.
 const COLD_MS: u64 = 600_000;
 
-/// The time behind after which each stage of overload begins.
+/// The time of overload after which each stage begins.
 const INTERVALS_MS: u64 = 1_000;
 const FULL_SCRAPES_MS: u64 = 2_000;
 const SCRAPES_MS: u64 = 4_000;
 
-/// Maximum time behind that counts. Time in which the worker keeps up counts against it by half, so an overload is over
-/// after 20 seconds at most, and a load that comes in waves does not end it each time.
+/// Maximum time of overload that counts. Time in which the worker keeps up counts against it by half. So an overload
+/// ends after at most 20 seconds, and a load in waves does not end it each time.
 const BEHIND_MS_MAX: u64 = 10_000;
 
 impl Pace {
@@ -117,7 +118,7 @@ impl Pace {
         Self { raise, cold_ms: self.cold_ms.saturating_sub(elapsed_ms), behind_ms }
     }
 
-    /// Returns the interval at this pace, from the usual one and the longest one. No interval is shortened.
+    /// Returns the interval at this pace, between the usual one and the longest one. No interval is shortened.
     #[must_use]
     pub fn interval_s(self, usual_s: u32, longest_s: u32) -> u32 {
         if self.raise == 0 {

@@ -1,15 +1,15 @@
 //! Admission: the one decision about announces and scrapes, for all protocols.
 //!
-//! A front end states a request as a [`Request`] or a [`ScrapeRequest`], whatever its encoding. The [`Policy`] decides
-//! whether the request is served, in which role and for how many peers, and when the client should announce again. A
-//! rule about clients, torrents or peer ids belongs here, and then holds for every protocol.
+//! A front end states a request as a [`Request`] or a [`ScrapeRequest`], independently of its encoding. The
+//! [`Policy`] decides whether the request is served, in which role and for how many peers, and when the client should
+//! announce again. A rule about clients, torrents or peer ids belongs here, and then holds for every protocol.
 //!
-//! The decision is made before any swarm is touched, without allocation. Afterwards the store may still refuse a peer,
-//! for lack of memory. A policy is immutable and shared by all workers. Limits that count requests keep their counts
-//! behind it, as atomics.
+//! The decision comes before any access to a swarm, and allocates nothing. Afterwards the store may still refuse a
+//! peer, for lack of memory. A policy is immutable and shared by all workers. Limits that count requests keep their
+//! counts outside of it, as atomics.
 //!
-//! A client at port 0 receives peers of the swarm but is not registered: it accepts no connections but makes some. The
-//! peer's claimed address (`ip`) is never part of a request.
+//! A client at port 0 receives peers of the swarm but is not registered: it accepts no connections but makes some.
+//! The claimed address (`ip`) is never part of a request.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -41,19 +41,16 @@ labels! {
     }
 }
 
-/// The rules, as the operator configured them.
+/// The operator's rules.
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     config: Config,
-    /// The rules about torrents, networks and clients, if there are any.
     access: Option<Arc<Access>>,
-    /// Whether every torrent that has a swarm in the store is on the lists as one that is served.
+    /// Whether the lists permit every torrent that has a swarm in the store.
     permits_swarms: bool,
-    /// Whether clients are to go elsewhere.
+    /// Whether clients should leave this tracker.
     is_draining: bool,
-    /// The limits of sources, if there are any.
     limits: Option<Limits>,
-    /// The rules about tokens, if there are any.
     tokens: Option<Arc<Tokens>>,
     /// Serves the networks whose peers have no limits, if there are any.
     exempt: Option<Arc<NetworkTable>>,
@@ -80,15 +77,16 @@ pub struct Request<'r> {
     pub left_bytes: Option<i64>,
     /// The number of peers that the client wants, if it sends one. A negative number leaves it to the tracker.
     pub numwant: Option<i64>,
-    /// Where its token would be.
+    /// The part of the request that may hold a token.
     pub shown: Shown<'r>,
-    /// Whether the front end calls [`Policy::check_torrent`] itself if the torrent has no swarm, provided that the policy
-    /// [permits all swarms](Policy::permits_swarms). It looks for the swarm anyway, and so saves most look-ups in lists.
+    /// Whether the front end calls [`Policy::check_torrent`] itself if the torrent has no swarm, provided that the
+    /// policy [permits all swarms](Policy::permits_swarms). The front end looks for the swarm anyway, which saves
+    /// most look-ups in lists.
     pub is_torrent_checked_later: bool,
 }
 
 impl<'r> Request<'r> {
-    /// Returns an update without any further field. A front end sets the fields that its protocol has, so that a new
+    /// Returns a regular update with no optional field. A front end sets the fields of its protocol, so that a new
     /// field concerns only the protocols that send it.
     #[must_use]
     pub const fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
@@ -113,11 +111,11 @@ impl<'r> Request<'r> {
 pub struct ScrapeRequest<'r> {
     /// The protocol.
     pub protocol: Protocol,
-    /// The address that the request came from, which is canonical.
+    /// The canonical address that the request came from.
     pub ip: IpAddr,
     /// The torrents.
     pub torrents: Torrents<'r>,
-    /// Where its token would be.
+    /// The part of the request that may hold a token.
     pub shown: Shown<'r>,
 }
 
@@ -142,7 +140,7 @@ pub struct Decision {
     pub registers: bool,
 }
 
-/// The time until clients should announce again. The random part keeps them from announcing all at the same time.
+/// The time until clients should announce again. The random part keeps them from announcing at the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Interval {
     least_s: u32,
@@ -195,13 +193,14 @@ impl Policy {
         }
     }
 
-    /// Returns the policy, which refuses all announces of clients that do not leave, or does so no longer.
+    /// Returns the policy with draining on or off. While draining, it refuses all announces except those of leaving
+    /// clients.
     #[must_use]
     pub fn with_draining(self, is_draining: bool) -> Self {
         Self { is_draining, ..self }
     }
 
-    /// Returns whether all announces of clients that do not leave are refused.
+    /// Returns whether the policy refuses all announces except those of leaving clients.
     #[must_use]
     pub const fn is_draining(&self) -> bool {
         self.is_draining
@@ -213,16 +212,16 @@ impl Policy {
         Self { access: (!access.is_empty()).then(|| Arc::new(access)), permits_swarms: false, ..self }
     }
 
-    /// Returns the policy after the swarms of all torrents that its lists forbid were removed from the store, and while
-    /// no other policy can bring one back. From now on, the lists are only asked about torrents without a swarm.
+    /// Returns a policy that asks the lists only about torrents without a swarm. The caller has removed the swarms of
+    /// all forbidden torrents from the store, and no other policy can bring one back.
     #[must_use]
     pub fn with_permitted_swarms(self) -> Self {
         let has_lists = self.access.as_ref().is_some_and(|access| access.torrents.is_some());
         Self { permits_swarms: has_lists, ..self }
     }
 
-    /// Returns whether the lists are only asked about torrents without a swarm, for requests that
-    /// [say so](Request::is_torrent_checked_later).
+    /// Returns whether the lists are only asked about torrents without a swarm, for requests that [say
+    /// so](Request::is_torrent_checked_later).
     #[inline]
     #[must_use]
     pub const fn permits_swarms(&self) -> bool {
@@ -235,7 +234,7 @@ impl Policy {
         self.access.as_deref()
     }
 
-    /// Returns the text of a refusal for the client to show: the operator's own words if there are any.
+    /// Returns the text of a refusal for the client to show: the operator's own words, if any.
     #[must_use]
     pub fn message(&self, refused: Refused) -> &str {
         let words = refused.reason.and_then(|reason| self.access()?.reason(reason));
@@ -272,7 +271,7 @@ impl Policy {
         self.limits.as_ref()
     }
 
-    /// Returns what the sources have done lately, if any rule depends on it.
+    /// Returns the recent activity of the sources, if any rule depends on it.
     #[must_use]
     pub fn sources(&self) -> Option<&Arc<SourceRates>> {
         let of_tokens = || self.tokens().map(Tokens::sources);
@@ -291,18 +290,16 @@ impl Policy {
         self.tokens.as_deref()
     }
 
-    /// Reads the token with which a WebSocket of the client at a canonical address begins.
-    ///
-    /// # Errors
-    /// Returns why the client has to connect again later. Any other fault of the token is told at its announces.
+    /// Reads the token in the request that opens a WebSocket, for a client at a canonical address. The error says why
+    /// the client has to connect again later. Its announces report any other fault of the token.
     pub fn read_socket_token(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<SocketToken, Refusal> {
         self.tokens
             .as_ref()
             .map_or_else(|| Ok(SocketToken::default()), |tokens| tokens.read_socket(url, ip, now))
     }
 
-    /// Verifies the token of a WebSocket again if it is refused and may be good by now: its key was unknown, it was not
-    /// valid yet, or the rules have changed. At most one look a second.
+    /// Verifies the refused token of a WebSocket again if it may be good by now: its key was unknown, it was not
+    /// valid yet, or the rules have changed. Does so at most once a second.
     pub fn refresh_socket_token(&self, token: &mut SocketToken, ip: IpAddr, now: Now) {
         if let Some(tokens) = self.tokens() {
             tokens.refresh_socket(token, ip, now);
@@ -314,10 +311,8 @@ impl Policy {
         self.tokens().is_some_and(|tokens| tokens.is_spent(token, now))
     }
 
-    /// Decides whether the client at a canonical address may do something now, and if so, counts it.
-    ///
-    /// # Errors
-    /// Returns [`Refusal::RateLimited`] if its source does so too often.
+    /// Decides whether the client at a canonical address may do something now, and if so, counts it. Fails with
+    /// [`Refusal::RateLimited`] if its source does so too often.
     #[inline]
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         match &self.limits {
@@ -332,11 +327,8 @@ impl Policy {
         &self.config
     }
 
-    /// Decides about an announce.
-    ///
-    /// # Errors
-    /// Returns why the client may not enter the swarm. A client that leaves may have any peer id and port, and any address
-    /// except those of networks that are not served, and needs no token.
+    /// Decides about an announce. The error says why the client may not enter the swarm. A leaving client needs no
+    /// token, and may have any peer id, any port, and any address outside of networks that are not served.
     #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
         self.receive(request.ip, request.protocol, now)?;
@@ -372,8 +364,8 @@ impl Policy {
         self.check_source(ip, protocol, now)
     }
 
-    /// Applies the rules about the source of a request. It is not part of its callers, so that trackers without rules pay
-    /// nothing for it.
+    /// Applies the rules about the source of a request. Not inlined, so that trackers without rules pay nothing for
+    /// it.
     #[inline(never)]
     fn check_source(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
         if let Some(access) = &self.access {
@@ -382,34 +374,27 @@ impl Policy {
         self.limit(ip, Activity::Request(protocol), now)
     }
 
-    /// Decides whether a torrent is served to any client.
-    ///
-    /// # Errors
-    /// Returns why it is not.
+    /// Decides whether a torrent is served to any client. The error says why it is not.
     pub fn check_torrent(&self, info_hash: &InfoHash) -> Result<(), Refused> {
         self.access.as_ref().map_or(Ok(()), |access| check_access(access, info_hash))
     }
 
-    /// Decides whether the lists permit the torrent and the network of a peer that another process has admitted.
-    ///
-    /// # Errors
-    /// Returns why the client may not enter the swarm any more.
+    /// Checks the lists for the torrent and the network of a peer that another process has admitted. The error says why
+    /// the client may no longer enter the swarm.
     pub(crate) fn check_lists(&self, ip: IpAddr, info_hash: &InfoHash) -> Result<(), Refused> {
         self.check_network(ip)?;
         self.check_torrent(info_hash)
     }
 
-    /// Decides whether the lists permit the network of a peer at a canonical address.
+    /// Checks the lists for the network of a peer at a canonical address.
     #[inline]
     pub(crate) fn check_network(&self, ip: IpAddr) -> Result<(), Refusal> {
         self.access.as_ref().map_or(Ok(()), |access| check_network(access, ip))
     }
 
-    /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so that their
-    /// counts are zeros without a rule.
-    ///
-    /// # Errors
-    /// Returns why the client may not know the counts. Only HTTP can carry those of all torrents.
+    /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so their counts
+    /// are zeros without a rule. The error says why the client may not know the counts. Only HTTP can carry the counts
+    /// of all torrents.
     pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refusal> {
         self.receive(request.ip, request.protocol, now)?;
         let shed_from = match (request.torrents, request.protocol) {
@@ -426,15 +411,13 @@ impl Policy {
         }
     }
 
-    /// Decides about a download of the published deny list.
-    ///
-    /// # Errors
-    /// Returns why the client may not have it.
+    /// Decides about a download of the published deny list. The error says why the client may not have it.
     pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
         self.receive(ip, Protocol::Http, now)
     }
 
-    /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same.
+    /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same
+    /// interval.
     #[must_use]
     pub fn interval(&self, protocol: Protocol, pace: Pace) -> Interval {
         let terms = self.terms(protocol);
@@ -458,8 +441,8 @@ impl Policy {
         self.interval(protocol, pace).draw_s(rng)
     }
 
-    /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It grows with the
-    /// interval, and is never more than `interval_s`, the interval that the client is told.
+    /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It grows with
+    /// the interval, and never exceeds `interval_s`, the interval in the reply.
     #[must_use]
     pub fn min_interval_s(&self, protocol: Protocol, pace: Pace, interval_s: u32) -> Option<u32> {
         let Terms { interval_s: usual_s, interval_s_max, min_interval_s, .. } = self.terms(protocol);
@@ -508,8 +491,8 @@ impl Policy {
     }
 }
 
-/// Applies the operator's rules about clients and ports to an announce. Returns whether its peer may be handed out. It
-/// is not part of its caller, so that trackers without rules pay nothing for it.
+/// Applies the operator's rules about clients and ports to an announce. Returns whether its peer may be handed out.
+/// Not inlined, so that trackers without rules pay nothing for it.
 #[inline(never)]
 fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
     if let Some(clients) = &access.clients {
@@ -520,7 +503,7 @@ fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> 
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
 }
 
-/// Applies the operator's lists of torrents. It is not part of its callers either.
+/// Applies the operator's lists of networks. Not inlined either.
 #[inline(never)]
 fn check_network(access: &Access, ip: IpAddr) -> Result<(), Refusal> {
     let is_denied = access.networks.as_ref().is_some_and(|networks| !networks.serves(ip));
@@ -534,8 +517,8 @@ fn check_access(access: &Access, info_hash: &InfoHash) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Returns what an announce does to its peer. A client that does not know what it lacks still downloads. One that has
-/// just completed has everything, whatever it claims to lack.
+/// Returns what an announce does to its peer. A client that does not know what it lacks counts as downloading. A
+/// client that has just completed has everything, whatever it claims to lack.
 const fn action(event: Event, left_bytes: Option<i64>) -> Action {
     match (event, left_bytes) {
         (Event::Stopped, _) => Action::Stop,
@@ -545,7 +528,7 @@ const fn action(event: Event, left_bytes: Option<i64>) -> Action {
     }
 }
 
-/// Returns whether the peer of an announce has everything.
+/// Returns whether the peer has everything.
 pub(crate) const fn seeds(action: Action) -> bool {
     matches!(action, Action::Seed | Action::Complete)
 }

@@ -18,14 +18,13 @@ labels! {
         ClientDenied = "client_denied",
         /// The torrent is on the operator's deny list.
         TorrentDenied = "torrent_denied",
-        /// The operator serves the torrents of an allow list only, and this is none of them.
+        /// The operator serves only the torrents of an allow list, and this torrent is not on it.
         TorrentNotAllowed = "torrent_not_allowed",
-        /// The tracker is about to stop, or has to be left for a time.
+        /// The tracker is about to stop, or clients should leave it for some time.
         Draining = "draining",
         /// The memory ceiling is reached and the peer is new.
         StoreFull = "store_full",
-        /// The memory ceiling is close, the peer is new, and its address or network already has more than its
-        /// share.
+        /// The memory ceiling is close, the peer is new, and its address or network already exceeds its share.
         SourceOverShare = "source_over_share",
         /// The peer is new, and its address has as many peers in the torrent as the operator allows.
         PeersPerAddress = "peers_per_address",
@@ -45,11 +44,11 @@ labels! {
         TokenUnsupported = "token_unsupported",
         /// No key of the operator fits the token.
         TokenUnknownKey = "token_unknown_key",
-        /// The signature of the token is not that of its key.
+        /// The signature of the token does not match its key.
         TokenBadSignature = "token_bad_signature",
-        /// The token was valid earlier.
+        /// The token has expired.
         TokenExpired = "token_expired",
-        /// The token will be valid later.
+        /// The token is not valid yet.
         TokenNotYetValid = "token_not_yet_valid",
         /// The token is not from the issuer that the operator demands.
         TokenWrongIssuer = "token_wrong_issuer",
@@ -59,7 +58,7 @@ labels! {
         TokenWrongTorrent = "token_wrong_torrent",
         /// The source of the request has shown too many tokens with wrong signatures.
         TokenSourceLimited = "token_source_limited",
-        /// More new tokens arrive than the operator lets the tracker verify.
+        /// More new tokens arrive than the tracker may verify.
         TokenOverload = "token_overload",
         /// The connection id was not issued by this tracker, was issued to another address, or is too old.
         WrongConnectionId = "wrong_connection_id",
@@ -88,7 +87,7 @@ labels! {
     }
 }
 
-/// A refusal, with the operator's own words if the rule that refuses has any. [`Policy::message`] returns the text for
+/// A refusal, with the operator's own words if the refusing rule has any. [`Policy::message`] returns the text for
 /// the client.
 ///
 /// [`Policy::message`]: crate::policy::Policy::message
@@ -96,7 +95,7 @@ labels! {
 pub struct Refused {
     /// Why the request is refused.
     pub refusal: Refusal,
-    /// The operator's words, in the rules of the policy that refused.
+    /// The operator's words, as a reference into the refusing policy.
     pub reason: Option<Reason>,
 }
 
@@ -193,7 +192,7 @@ impl Refusal {
             Self::PeersPerAddress | Self::SwarmShare | Self::PeersPerSource | Self::TorrentsPerSource => {
                 Some(30)
             }
-            // In that time, expiry has covered a good part of the store.
+            // By then, expiry has covered a good part of the store.
             Self::StoreFull | Self::SourceOverShare => Some(10),
             Self::TooManyScrapes | Self::TooManyDownloads | Self::Overloaded => Some(5),
             Self::Draining | Self::RateLimited | Self::TokenSourceLimited | Self::TokenOverload => Some(1),

@@ -1,11 +1,13 @@
-//! Replication: the swarms of this store as copies of those of other nodes, and the reverse.
+//! Replication: swarms of this store are copied to other nodes, and their swarms are copied here.
 //!
-//! Announces over UDP and HTTP change peers. A responder records each change as a [`Delta`](shoal_base::Delta) in a ring
-//! ([`Recorder`]), from which one thread takes them for the other nodes. The deltas of other nodes go into the store by the
-//! [`Applier`], and swarms of their snapshots by the [`Replica`], past the responders, so none of them is recorded again.
+//! Announces over UDP and HTTP change peers. A responder records each change as a [`Delta`](shoal_base::Delta) in a
+//! ring ([`Recorder`]), from which one thread takes it for the other nodes. The [`Applier`] puts the deltas of other
+//! nodes into the store, and the [`Replica`] puts the swarms of their snapshots there. Both bypass the responders, so
+//! nothing is recorded again.
 //!
-//! This module owns which announces become deltas, and which deltas of others are applied. It must not know how they travel: order, loss and repetition are the concern of the cluster protocol. A delta may come twice or late; the swarms
-//! are then right again with the next announce of the peer.
+//! This module decides which announces become deltas, and which deltas of others apply. It must not know how deltas
+//! travel: the cluster protocol handles order, loss and repetition. A delta may come twice or late; the peer's next
+//! announce corrects the swarms.
 
 mod admission;
 mod applier;

@@ -1,18 +1,18 @@
-//! Tokens: who is served only with one, and how many are verified.
+//! Tokens: which clients need one, and how many are verified.
 //!
-//! A token that was verified lately is recognised by its hash ([`shoal_access::token::Cache`]), without an allocation. Any other
-//! one costs a signature, some 20 to 100 µs, so attackers must not choose how many:
+//! A recently verified token is recognised by its hash ([`shoal_access::token::Cache`]), without an allocation. Any
+//! other token costs a signature, some 20 to 100 µs, so attackers must not choose how many:
 //!
 //! - A source that has shown too many tokens with wrong signatures is refused before its next unknown token is read
 //!   (`FAILURES`). Tokens in the cache are served, over WebSockets too, whatever their source has done.
-//! - All sources together have a budget of signatures. Sources that have failed lately get the half of it that the others
-//!   leave. So an attacker needs thousands of new addresses each second to delay the new tokens of others.
+//! - All sources together have a budget of signatures. Sources that have failed recently get the half of it that the
+//!   others leave. So an attacker needs thousands of new addresses each second to delay the new tokens of others.
 //!
-//! Anything that is wrong with a token apart from its signature is found first, at the price of a request, and counts
-//! against nothing: clients repeat tokens that have expired.
+//! Any other fault of a token is found before its signature, at the price of a request, and counts against nothing:
+//! clients repeat expired tokens.
 //!
-//! A token is looked for only if tokens are configured, and after all other rules, because a signature costs more than
-//! an announce.
+//! A token is read only if tokens are configured, and after all other rules, because a signature costs more than an
+//! announce.
 
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -35,13 +35,14 @@ use crate::refusal::Refusal;
 /// How many tokens with wrong signatures a source may show.
 const FAILURES: Rate = Rate::new(1, 30);
 
-/// The part of a second for which the budget of signatures may be used at once.
+/// The part of a second whose budget of signatures may be used at once.
 const BURST_SHARE: u32 = 10;
 
-/// Seconds between two looks at a token with which a WebSocket began. A look at one that stays refused costs no signature.
+/// Seconds between two checks of a WebSocket's token. A check of a token that stays refused costs no signature.
 const LOOK_S: u32 = 1;
 
-/// In place of a torrent, in the tag of a token with a good signature that is bound to torrents. No torrent has it.
+/// Stands for the torrent in the tag of a token that is bound to torrents and has a good signature. No torrent has
+/// this info hash.
 const NO_TORRENT: InfoHash = InfoHash([0xff; 20]);
 
 /// Maximum length of the path and query of a UDP client. A datagram holds no more.
@@ -52,31 +53,30 @@ const URL_BYTES_MAX: usize = 2048;
 pub enum Shown<'r> {
     /// Nothing.
     Nothing,
-    /// The URL of its request.
+    /// The URL of the request.
     Url(Url<'r>),
-    /// The options of its announce, in which it repeats the URL (BEP 41).
+    /// The options of the announce, which repeat the URL (BEP 41).
     Options(Options<'r>),
-    /// The token with which its WebSocket began.
+    /// The token of the WebSocket.
     Socket(&'r SocketToken),
 }
 
-/// The token with which a WebSocket began, if it began with one.
+/// The token with which a WebSocket began, if any.
 #[derive(Debug, Default)]
 pub struct SocketToken(Option<Box<ReadToken>>);
 
-/// The error that the text of a token is gone, because it is refused for good.
+/// The error that a token's text is gone, because the token is refused for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForgottenToken;
 
-/// A token that was read.
 struct ReadToken {
-    /// The claims, after its signature was verified; or why it is refused.
+    /// The claims, after their signature was verified, or the reason for the refusal.
     claims: Result<Claims, Refusal>,
-    /// The token itself, with which it can be verified again. Empty if it is refused for good.
+    /// The text of the token, to verify it again. Empty if the token is refused for good.
     text: Box<[u8]>,
-    /// The key by which its signature is wrong. As long as there is this key, looking again is in vain.
+    /// The key that the signature fails. While this key exists, another check is in vain.
     failed_key: Option<KeyNumber>,
-    /// The time before which it is not verified again, on the monotonic clock.
+    /// The time of the next check, on the monotonic clock.
     next_s: u32,
 }
 
@@ -109,21 +109,19 @@ impl core::fmt::Debug for ReadToken {
 }
 
 impl SocketToken {
-    /// Returns the token with which a WebSocket began in another process. It is verified when it is needed.
+    /// Returns a token that opened a WebSocket in another process. It is verified when it is needed.
     #[must_use]
     pub fn resume(text: Option<&[u8]>) -> Self {
         let unread = |text: &[u8]| {
-            // As if its key had been unknown so far.
+            // The token counts as one with an unknown key.
             let claims = Err(Refusal::TokenUnknownKey);
             Box::new(ReadToken { claims, text: text.into(), failed_key: None, next_s: 0 })
         };
         Self(text.map(unread))
     }
 
-    /// Returns the text of the token, if there is one, for [`resume`](Self::resume) in another process.
-    ///
-    /// # Errors
-    /// Returns an error if the token is refused for good, so that its text is gone.
+    /// Returns the text of the token, if there is one, for [`resume`](Self::resume) in another process. Fails if the
+    /// token is refused for good, so that its text is gone.
     pub fn text(&self) -> Result<Option<&[u8]>, ForgottenToken> {
         match self.0.as_deref() {
             None => Ok(None),
@@ -132,7 +130,7 @@ impl SocketToken {
         }
     }
 
-    /// Returns how much memory it takes, in bytes.
+    /// Returns its memory in bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         let of = |token: &ReadToken| {
@@ -143,7 +141,7 @@ impl SocketToken {
 }
 
 impl TokenMemory {
-    /// Creates a memory of at most `bytes_max` that knows no token.
+    /// Creates an empty memory of at most `bytes_max`.
     #[must_use]
     pub fn new(key: HashKey, bytes_max: usize) -> Self {
         Self {
@@ -154,7 +152,7 @@ impl TokenMemory {
         }
     }
 
-    /// Returns how many bytes it takes.
+    /// Returns its memory in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.cache.bytes()
@@ -174,7 +172,7 @@ impl TokenMemory {
 }
 
 impl Tokens {
-    /// Returns the rules of a configuration, for tokens by these keys. `signatures_per_s` may be verified in all.
+    /// Returns the rules of a configuration for tokens with these keys, which verify `signatures_per_s` in all.
     #[must_use]
     pub fn new(
         config: &TokensConfig,
@@ -194,7 +192,7 @@ impl Tokens {
         }
     }
 
-    /// Returns the same rules for tokens by other keys.
+    /// Returns the same rules with other keys.
     #[must_use]
     pub fn with_keys(&self, keys: KeySet) -> Self {
         let verifier = Verifier::new(keys, self.verifier.rules().clone());
@@ -207,20 +205,20 @@ impl Tokens {
         self.verifier.keys()
     }
 
-    /// Returns what is known of tokens.
+    /// Returns the memory of tokens.
     #[must_use]
     pub const fn memory(&self) -> &Arc<TokenMemory> {
         &self.memory
     }
 
-    /// Returns what the sources have done lately.
+    /// Returns the recent activity of the sources.
     #[must_use]
     pub const fn sources(&self) -> &Arc<SourceRates> {
         &self.sources
     }
 
-    /// Decides whether a client may announce a torrent with what it shows. It is not part of its caller, so that trackers
-    /// without tokens pay nothing for it.
+    /// Decides whether the shown token lets a client announce a torrent. Not inlined, so that trackers without tokens
+    /// pay nothing for it.
     #[inline(never)]
     pub(crate) fn check(
         &self,
@@ -250,11 +248,9 @@ impl Tokens {
         }
     }
 
-    /// Returns the user of an announce that was admitted, if it shows a token; `None` within if the token names none. Clients
-    /// that leave are admitted with any token, so theirs is checked here.
-    ///
-    /// # Errors
-    /// Returns why the token of a client that leaves is not valid.
+    /// Returns the user of an admitted announce that shows a token. The inner value is `None` if the token names no
+    /// user. A leaving client is admitted with any token, so this function checks it. The error says why the token of a
+    /// leaving client is not valid.
     pub(crate) fn subject(
         &self,
         request: &Request<'_>,
@@ -279,7 +275,7 @@ impl Tokens {
         })
     }
 
-    /// Calls `read` with the token in a URL, or with none. A WebSocket has none in its announces.
+    /// Calls `read` with the token in a URL, or with `None`. Announces on a WebSocket carry no token.
     fn with_token<R>(
         &self,
         shown: Shown<'_>,
@@ -344,22 +340,20 @@ impl Tokens {
         Ok(())
     }
 
-    /// Enters a token, or one that is bound to a torrent, into the cache.
+    /// Enters a token into the cache, for all torrents or for those that it is bound to.
     fn remember(&self, tag: Tag, claims: &Claims, now: Now) {
         let is_valid = |other| self.is_valid(other, now);
         self.memory.cache.insert(tag, claims.verified(), now.unix_s, is_valid);
     }
 
-    /// Reads the token of a WebSocket. One that is refused is part of the result, so that the client is told at its
-    /// announces: browsers do not show why they cannot connect.
-    ///
-    /// # Errors
-    /// Returns why the client has to connect again later.
+    /// Reads the token of a WebSocket. A refused token is part of the result, so that the client learns it from its
+    /// announces: browsers do not show why they cannot connect. The error says why the client has to connect again
+    /// later.
     pub(crate) fn read_socket(&self, url: Url<'_>, ip: IpAddr, now: Now) -> Result<SocketToken, Refusal> {
         let Some(token) = url.token(&self.parameter) else { return Ok(SocketToken::default()) };
         match self.verify_socket(token, ip, now) {
             Err(refusal @ (Refusal::TokenSourceLimited | Refusal::TokenOverload)) => Err(refusal),
-            // The keys are on their way, and with them the same token may be good.
+            // The keys are about to arrive, and may make the same token good.
             Err(refusal @ Refusal::TokenUnknownKey) if self.keys().is_empty() => Err(refusal),
             claims => {
                 let is_final = matches!(&claims, Err(refusal) if !may_pass(*refusal));
@@ -372,8 +366,8 @@ impl Tokens {
         }
     }
 
-    /// Verifies the token of a WebSocket again, if the reason for which it is refused may have passed: the keys or the rules
-    /// are others now, or the token has become valid. It costs at most one signature for each key.
+    /// Verifies the token of a WebSocket again, if the reason for its refusal may have passed: the keys or rules have
+    /// changed, or the token has become valid. It costs at most one signature for each key.
     pub(crate) fn refresh_socket(&self, socket: &mut SocketToken, ip: IpAddr, now: Now) {
         let Some(token) = &mut socket.0 else { return };
         let is_refused = match &token.claims {
@@ -384,7 +378,7 @@ impl Tokens {
             return;
         }
         token.next_s = now.monotonic_s.saturating_add(LOOK_S);
-        // If it could not be verified now, the client is told so until the next look.
+        // If the token cannot be verified now, the client is told so until the next check.
         token.claims = self.verify_socket(&token.text, ip, now);
         token.failed_key = self.failed_key(&token.claims, &token.text, now);
     }
@@ -395,7 +389,7 @@ impl Tokens {
         claims.is_some_and(|claims| !self.keys().has(claims.key) || now.unix_s >= claims.expires_s)
     }
 
-    /// Returns the key by which the signature of a token is wrong, if that is why it is refused.
+    /// Returns the key that the signature of a token fails, if that is why it is refused.
     fn failed_key(&self, claims: &Result<Claims, Refusal>, token: &[u8], now: Now) -> Option<KeyNumber> {
         let is_wrong = matches!(claims, Err(Refusal::TokenBadSignature));
         let read = is_wrong.then(|| self.verifier.read(token, now.unix_s).ok())?;
@@ -407,7 +401,7 @@ impl Tokens {
         self.verify(token, tag, ip, Wanted::Socket, now)
     }
 
-    /// Reads a token and verifies its signature, unless that is known to be good.
+    /// Reads a token and verifies its signature, unless the signature is known to be good.
     #[cold]
     fn verify(
         &self,
@@ -417,7 +411,8 @@ impl Tokens {
         wanted: Wanted<'_>,
         now: Now,
     ) -> Result<Claims, Refusal> {
-        // A token for all torrents is in the cache as such; one that is bound to some has an entry for its signature.
+        // A token for all torrents has one entry in the cache. A token that is bound to torrents has an extra entry
+        // for its signature.
         let bound = self.bind(tag, &NO_TORRENT);
         let is_known = self.is_known(tag, now) || self.is_known(bound, now);
         let level = self.sources.level(ip, Activity::BadToken, FAILURES, now);
@@ -471,7 +466,7 @@ enum Wanted<'r> {
     Torrents(&'r [InfoHash]),
     /// All torrents of the tracker.
     All,
-    /// A WebSocket. Its announces say which torrents.
+    /// A WebSocket, whose announces will name the torrents.
     Socket,
 }
 
@@ -485,13 +480,13 @@ impl Wanted<'_> {
         if is_permitted { Ok(()) } else { Err(Refusal::TokenWrongTorrent) }
     }
 
-    /// Returns whether these are torrents, each of which is known.
+    /// Returns whether all of these are known torrents.
     fn are_known(self, is_known: impl FnMut(&InfoHash) -> bool) -> bool {
         matches!(self, Self::Torrents(torrents) if !torrents.is_empty() && torrents.iter().all(is_known))
     }
 }
 
-/// Returns whether the same token may be good later, by other keys or rules or at another time.
+/// Returns whether the same token may be good later, with other keys or rules or at another time.
 const fn may_pass(refusal: Refusal) -> bool {
     use Refusal::{
         TokenBadSignature, TokenNotYetValid, TokenOverload, TokenSourceLimited, TokenUnknownKey,
@@ -509,7 +504,8 @@ const fn may_pass(refusal: Refusal) -> bool {
     )
 }
 
-/// Seconds by which the clocks of the issuer and of this tracker may differ. Clocks that are kept by NTP differ less.
+/// Maximum difference in seconds between the clocks of the issuer and of this tracker. Clocks that NTP keeps differ
+/// less.
 const LEEWAY_S: u64 = 30;
 
 /// Returns the rules of a configuration about claims.

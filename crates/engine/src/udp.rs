@@ -1,19 +1,18 @@
 //! Answers datagrams (BEP 15) by the rules of the engine.
 //!
-//! A batch is processed in passes, so that the cache misses of many requests overlap: the first pass reads,
-//! verifies and decides every request, the next ones prefetch every swarm and every peer, and the last one
-//! applies and answers the requests. The passes over swarms go from shard to shard (`batch`), and keep the order of
-//! arrival within each swarm. Requests that need no swarm are answered in the first pass.
+//! A batch is processed in passes, so that the cache misses of many requests overlap: the first pass reads, verifies
+//! and decides every request, the next ones prefetch every swarm and every peer, and the last one applies and answers
+//! the requests. The passes over swarms go from shard to shard (`batch`), and keep the order of arrival within each
+//! swarm. The first pass also answers requests that need no swarm.
 //!
-//! BEP 15, "UDP connections / spoofing": until a source has proved its address by a connection id, no reply to it
-//! is larger than its request.
+//! BEP 15, "UDP connections / spoofing": until a source has proved its address by a connection id, no reply to it is
+//! larger than its request.
 
 mod answer;
 
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use crate::insight::Sampler;
 use arrayvec::ArrayVec;
 use shoal_access::torrents::TorrentLists;
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
@@ -25,16 +24,14 @@ use shoal_wire::udp::{
     TransactionId,
 };
 
-use crate::access_log::{AccessLog, LoggedClient, Record};
 use crate::batch::{Batch, ITEMS_MAX, Work};
 use crate::connection_id::{ConnectionIds, ConnectionKey};
-use crate::counter::{Drop, Family, Kind, Outcome, Tally};
-use crate::credit::CreditRecorder;
+use crate::context::Context;
+use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::limits::Activity;
 use crate::pace::Pace;
-use crate::policy::{Decision, Interval, Policy, Protocol, ScrapeRequest, Torrents};
+use crate::policy::{Decision, Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
-use crate::replication::Recorder;
 use crate::tokens::Shown;
 use crate::{Now, address};
 
@@ -57,25 +54,13 @@ pub struct Responder {
     v6: Box<Batch<PeerV6, Query, ITEMS_MAX>>,
 }
 
-/// The data that decisions and replies need, except the store.
+/// The data for decisions and replies, except the store.
 #[derive(Debug)]
 struct Front {
-    tally: Tally,
-    rng: fastrand::Rng,
-    policy: Arc<Policy>,
-    pace: Pace,
-    /// The interval of the policy at that pace.
-    interval: Interval,
+    context: Context,
     connection_ids: ConnectionIds,
     limits_v4: Limits,
     limits_v6: Limits,
-    sampler: Sampler,
-    /// None if requests are not logged.
-    access_log: Option<AccessLog>,
-    /// None if there are no other nodes.
-    recorder: Option<Recorder>,
-    /// None if users are not credited.
-    credit: Option<CreditRecorder>,
 }
 
 /// The limits of a reply over one family.
@@ -86,7 +71,6 @@ struct Limits {
     scrape_hashes_max: usize,
 }
 
-/// The data that counting and answering a request needs.
 #[derive(Clone, Copy, Debug)]
 struct Query {
     family: Family,
@@ -95,76 +79,28 @@ struct Query {
 }
 
 impl Responder {
-    /// Creates a responder on the shared `store`, which counts into `tally` and draws from `rng`. Each worker needs its
-    /// own seed; otherwise all workers hand out the same samples. Connection ids are made from `key`.
+    /// Creates a responder on the shared `store`. Connection ids are made from `key`.
     #[must_use]
-    pub fn new(
-        policy: Arc<Policy>,
-        key: &ConnectionKey,
-        store: impl Into<Arc<Store>>,
-        tally: Tally,
-        rng: fastrand::Rng,
-    ) -> Self {
-        let config = policy.config();
-        let connection_ids = ConnectionIds::new(key);
-        let (limits_v4, limits_v6) = Limits::both(config);
-        let pace = Pace::default();
-        let interval = policy.interval(Protocol::Udp, pace);
-        let sampler = Sampler::off();
-        let front = Front {
-            tally,
-            rng,
-            policy,
-            pace,
-            interval,
-            connection_ids,
-            limits_v4,
-            limits_v6,
-            sampler,
-            access_log: None,
-            recorder: None,
-            credit: None,
-        };
+    pub fn new(context: Context, key: &ConnectionKey, store: impl Into<Arc<Store>>) -> Self {
+        let (limits_v4, limits_v6) = Limits::both(context.policy.config());
+        let front = Front { context, connection_ids: ConnectionIds::new(key), limits_v4, limits_v6 };
         Self { store: store.into(), front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
-    }
-
-    /// Records the requests of all later batches.
-    pub fn set_access_log(&mut self, log: AccessLog) {
-        self.front.access_log = Some(log);
-    }
-
-    /// Records the changes of peers by all later announces, for other nodes.
-    pub fn set_recorder(&mut self, recorder: Recorder) {
-        self.front.recorder = Some(recorder);
-    }
-
-    /// Records the announces of users from now on.
-    pub fn set_credit(&mut self, credit: CreditRecorder) {
-        self.front.credit = Some(credit);
     }
 
     /// Replaces the policy for all later batches.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
-        let (config, front) = (policy.config(), &mut self.front);
-        (front.limits_v4, front.limits_v6) = Limits::both(config);
-        front.interval = policy.interval(Protocol::Udp, front.pace);
-        front.policy = policy;
+        (self.front.limits_v4, self.front.limits_v6) = Limits::both(policy.config());
+        self.front.context.set_policy(policy);
     }
 
-    /// Makes connection ids from another key for all later batches. Those of the key before are accepted for their time.
+    /// Makes connection ids from another key for all later batches. Ids of the previous key keep their validity.
     pub fn set_connection_key(&mut self, key: &ConnectionKey, unix_s: u64) {
         self.front.connection_ids.replace_key(key, unix_s);
     }
 
-    /// Sets the pace of all later batches.
+    /// Sets how far the intervals of all later replies are raised.
     pub fn set_pace(&mut self, pace: Pace) {
-        self.front.pace = pace;
-        self.front.interval = self.front.policy.interval(Protocol::Udp, pace);
-    }
-
-    /// Takes samples of all later announces.
-    pub fn set_sampler(&mut self, sampler: Sampler) {
-        self.front.sampler = sampler;
+        self.front.context.set_pace(pace);
     }
 
     /// Answers a batch. Afterwards, each exchange has its reply, or a `reply_len` of 0 if there is none.
@@ -176,31 +112,24 @@ impl Responder {
 
     /// Answers at most `BATCH_MAX` datagrams.
     fn serve_chunk(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
-        if let Some(lists) = self.front.policy.access().and_then(|access| access.torrents.as_deref())
-            && !self.front.policy.permits_swarms()
+        if let Some(lists) = self.front.context.policy.access().and_then(|access| access.torrents.as_deref())
+            && !self.front.context.policy.permits_swarms()
         {
             // Announces have their info hash at the same place as scrapes the first of theirs, which are not looked up, but rare.
-            prefetch_lists(
-                lists,
-                chunk.iter().filter_map(|exchange| {
-                    Some(InfoHash(*exchange.request.get(REQUEST_HEAD_BYTES..)?.first_chunk()?))
-                }),
-            );
+            prefetch_lists(lists, chunk.iter().filter_map(|exchange| first_info_hash(exchange.request)));
         }
-        if let Some(limits) = self.front.policy.limits() {
+        if let Some(limits) = self.front.context.policy.limits() {
             for exchange in &*chunk {
                 limits.prefetch(exchange.source.ip().to_canonical(), Activity::Request(Protocol::Udp));
             }
         }
-        if let Some(log) = &mut self.front.access_log {
-            log.set_now(now);
-        }
+        self.front.context.set_now(now);
         for index in 0..chunk.len() {
             self.begin(chunk, index, now);
         }
         self.apply(chunk, now);
-        if let Some(log) = &mut self.front.access_log {
-            log_answered(log, self.front.policy.config(), chunk);
+        if self.front.context.access_log.is_some() {
+            log_answered(&mut self.front.context, chunk);
         }
     }
 
@@ -212,18 +141,18 @@ impl Responder {
         let ip = exchange.source.ip().to_canonical();
         let family = Family::of(ip);
         if exchange.source.port() == 0 || address::is_nowhere(ip) {
-            return front.tally.drop(family, Drop::UnanswerableSource);
+            return front.context.tally.drop(family, Drop::UnanswerableSource);
         }
         match wire::Request::decode(exchange.request) {
             Ok(wire::Request::Connect { transaction_id }) => {
                 let query = front.count(family, Kind::Connect, transaction_id);
                 // An error would be larger than the request.
-                if front.policy.limit(ip, Activity::UdpConnect, now).is_err() {
-                    front.tally.drop(family, Drop::RateLimited);
+                if front.context.policy.limit(ip, Activity::UdpConnect, now).is_err() {
+                    front.context.tally.drop(family, Drop::RateLimited);
                     return front.log_refused(exchange, Refusal::RateLimited);
                 }
                 let connection_id = front.connection_ids.issue(ip, now.unix_s);
-                // The reply is as large as the smallest request for one.
+                // The reply is as large as the smallest connect request.
                 let (reply, _rest) =
                     ConnectReply::split(exchange.reply).expect("any reply buffer holds 16 bytes");
                 *reply = ConnectReply::new(transaction_id, connection_id);
@@ -235,7 +164,7 @@ impl Responder {
                     return front.refuse(exchange, query, refusal);
                 }
                 match front.admit(ip, announce, options, now) {
-                    Ok(decision) => match front.policy.network_apart(ip) {
+                    Ok(decision) => match front.context.policy.network_apart(ip) {
                         None => self.push_announce(index, query, ip, announce, decision),
                         Some(network) => {
                             self.serve_apart(network, announce, decision, exchange, query, now);
@@ -251,7 +180,9 @@ impl Responder {
                 let shown = Shown::Nothing;
                 let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents, shown };
                 let verified = front.verify(ip, connection_id, now);
-                match verified.and_then(|()| front.policy.admit_scrape(&scrape, front.pace, now)) {
+                match verified
+                    .and_then(|()| front.context.policy.admit_scrape(&scrape, front.context.pace, now))
+                {
                     Ok(()) => self.push_scrape(chunk, index, query, info_hashes, now),
                     Err(refusal) => front.refuse(exchange, query, refusal),
                 }
@@ -263,13 +194,15 @@ impl Responder {
                     Err(refusal) => front.leave_unanswered(exchange, query, refusal),
                 }
             }
-            Err(RequestError::Truncated(_)) => front.tally.drop(family, Drop::Truncated),
-            Err(RequestError::WrongProtocolId { .. }) => front.tally.drop(family, Drop::WrongProtocolId),
+            Err(RequestError::Truncated(_)) => front.context.tally.drop(family, Drop::Truncated),
+            Err(RequestError::WrongProtocolId { .. }) => {
+                front.context.tally.drop(family, Drop::WrongProtocolId)
+            }
         }
     }
 
-    /// Answers an admitted announce from a private network that is kept apart. Its swarm is not one of those that
-    /// requests wait for, so the order among these stays as it is.
+    /// Answers an admitted announce from a private network that is kept apart. Waiting requests never concern its
+    /// swarm, so their order stays.
     #[cold]
     fn serve_apart(
         &mut self,
@@ -281,9 +214,9 @@ impl Responder {
         now: Now,
     ) {
         let Self { store, front, .. } = self;
-        // The decision may have left this to the search for the public swarm.
+        // The decision may have left this check to the search for the public swarm.
         if decision.action != Action::Stop
-            && let Err(refused) = front.policy.check_torrent(&announce.info_hash)
+            && let Err(refused) = front.context.policy.check_torrent(&announce.info_hash)
         {
             return front.refuse(exchange, query, refused);
         }
@@ -301,9 +234,9 @@ impl Responder {
         decision: Decision,
     ) {
         let Decision { action, peers_wanted, registers } = decision;
-        // Peers for which the reply has no room are not worth a prefetch.
+        // Peers that do not fit the reply are not worth a prefetch.
         let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
-        let (sample_seed, port) = (self.front.rng.u64(..), announce.port.get());
+        let (sample_seed, port) = (self.front.context.rng.u64(..), announce.port.get());
         let joins = announce.event() == Event::Started;
         let place = self.store.locate(&announce.info_hash);
         match ip {
@@ -328,11 +261,11 @@ impl Responder {
         info_hashes: &[InfoHash],
         now: Now,
     ) {
-        // Hashes beyond the limit are left out: entry i of the reply is still that of hash i.
+        // Hashes beyond the limit are left out. Entry i of the reply still belongs to hash i.
         let answered = info_hashes.len().min(self.front.limits(query.family).scrape_hashes_max);
         let info_hashes = &info_hashes[..answered];
         self.front.begin_scrape(&mut chunk[index], query, answered);
-        // The rest of the batch may be announces, which do not check whether there is room.
+        // The rest of the batch may be announces, which do not check for room.
         let needed = answered + chunk.len() - index - 1;
         if self.v4.room().min(self.v6.room()) < needed {
             self.apply(chunk, now);
@@ -346,7 +279,6 @@ impl Responder {
         }
     }
 
-    /// Applies and answers all waiting requests.
     fn apply(&mut self, chunk: &mut [Exchange<'_>], now: Now) {
         let Self { store, front, v4, v6 } = self;
         front.apply(store, v4, v6, chunk, now);
@@ -366,31 +298,36 @@ pub(crate) fn prefetch_lists(lists: &TorrentLists, info_hashes: impl Iterator<It
     }
 }
 
-/// Records the requests that were answered as they wished. The others were recorded when they were refused.
+/// Returns the bytes at the place of the first info hash of an announce or a scrape.
+fn first_info_hash(request: &[u8]) -> Option<InfoHash> {
+    Some(InfoHash(*request.get(REQUEST_HEAD_BYTES..)?.first_chunk()?))
+}
+
+/// Logs the requests that were answered as they wished. The others were logged when they were refused.
 #[inline(never)]
-fn log_answered(log: &mut AccessLog, config: &Config, chunk: &[Exchange<'_>]) {
+fn log_answered(context: &mut Context, chunk: &[Exchange<'_>]) {
     for exchange in chunk {
         let reply = &exchange.reply[..exchange.reply_len];
         if !reply.is_empty() && !matches!(Reply::decode(reply), Ok(Reply::Error { .. })) {
-            log_datagram(log, config, exchange, Outcome::Ok);
+            log_datagram(context, exchange, Outcome::Ok);
         }
     }
 }
 
-fn log_datagram(log: &mut AccessLog, config: &Config, exchange: &Exchange<'_>, outcome: Outcome) {
-    log.record(&config.log, |settings| {
-        let ip = exchange.source.ip().to_canonical();
-        let client = (LoggedClient::new(settings, Some(ip)), Family::of(ip));
-        Record::of_datagram(client, exchange.request, &exchange.reply[..exchange.reply_len], outcome)
+fn log_datagram(context: &mut Context, exchange: &Exchange<'_>, outcome: Outcome) {
+    let ip = exchange.source.ip().to_canonical();
+    context.log(Some(ip), Kind::Other, outcome, |record| {
+        record.read_datagram(exchange.request, &exchange.reply[..exchange.reply_len]);
     });
 }
 
 impl Limits {
-    /// The least that every host must accept unfragmented: 576 bytes less headers of 20 and 8 (RFC 791, section 3.1).
+    /// The largest datagram that every host must accept unfragmented: 576 bytes less headers of 20 and 8 (RFC 791,
+    /// section 3.1).
     const REPLY_BYTES_MIN: usize = 548;
 
-    /// Returns the limits of both families. A value that the buffers cannot hold is moved to the nearest one that they
-    /// can. The configuration refuses such values; here they must not break anything.
+    /// Returns the limits of both families, clamped to what the buffers hold. The configuration refuses larger
+    /// values; here they must not break anything.
     fn both(config: &Config) -> (Self, Self) {
         let reply_bytes_max = usize::try_from(config.udp.reply_bytes_max).unwrap_or(usize::MAX);
         let reply_bytes_max = reply_bytes_max.clamp(Self::REPLY_BYTES_MIN, REPLY_BYTES_MAX);

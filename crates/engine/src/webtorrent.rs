@@ -1,17 +1,15 @@
-//! Answers the messages of WebTorrent clients by the rules of the engine, and relays the messages that clients
-//! have for each other.
+//! Answers the messages of WebTorrent clients by the rules of the engine, and relays messages between clients.
 //!
-//! This module is given one whole message at a time, and its sender. It writes every reply and every relayed
-//! message to the outbound queue of the receiving connection, as whole WebSocket frames that are ready to be
-//! sent; `shoal-session` fetches them from there. Incoming frames, pings and closing belong to
-//! `shoal-session`.
+//! The input of this module is one whole message at a time, and its sender. It writes every reply and every relayed
+//! message to the outbound queue of the receiving connection, as whole WebSocket frames that are ready to be sent.
+//! `shoal-session` takes them from there, and owns incoming frames, pings and closing.
 //!
 //! Peers of both families share a swarm: browsers do not connect to the address that the tracker knows.
 //!
-//! Nothing here reads the SDP of an offer, and so the candidates (ICE) in it are not filtered by address. An honest
-//! candidate need not be an address that the tracker knows: it may be that of a TURN relay, of the client's other family or
-//! interface, or a `.local` name, and offers may have a form that is no SDP. A filter would keep honest pairs apart, and
-//! an attacker would hand over its candidates in another form. Instead, the number of offers is bounded.
+//! Nothing here reads the SDP of an offer, so its candidates (ICE) are not filtered by address. An honest candidate
+//! may be a TURN relay's address, an address of the client's other family or interface, or a `.local` name, and an
+//! offer may have a form that is no SDP. A filter would keep honest pairs apart, and an attacker would pass on its
+//! candidates in another form. Instead, the number of offers is bounded.
 
 mod announce;
 mod member;
@@ -24,7 +22,6 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use crate::insight::Sampler;
 use shoal_base::transport::stream::Handle;
 use shoal_base::{Action, Counts, InfoHash, PeerChange, Presence};
 use shoal_config::Config;
@@ -39,13 +36,12 @@ pub use self::remote::{Content, RemoteMessage};
 use self::transfer::FormerConnections;
 pub use self::transfer::MemberState;
 use crate::Now;
-use crate::access_log::{AccessLog, LoggedClient, Record, saturated};
-use crate::counter::{Kind, Loss, Outcome, Tally};
-use crate::credit::CreditRecorder;
+use crate::access_log::{Record, saturated};
+use crate::context::Context;
+use crate::counter::{Kind, Loss, Outcome};
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
-use crate::replication::Recorder;
 use crate::tokens::{Shown, SocketToken};
 use crate::udp::SCRAPE_HASHES_MAX;
 
@@ -53,76 +49,50 @@ use crate::udp::SCRAPE_HASHES_MAX;
 #[derive(Debug)]
 pub struct Responder {
     limits: Limits,
-    /// The decoded parts of the current message.
     storage: Storage,
     inner: Inner,
 }
 
-/// Why a client is to be disconnected after its message.
+/// Why a client is disconnected after its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disconnection {
-    /// It leaves more replies unread than may be queued.
+    /// The client leaves more replies unread than may be queued.
     RepliesUnread,
-    /// Its announce was refused because the tracker drains. It announces to another one on a new connection.
+    /// The client's announce was refused because the tracker drains. It announces to another tracker on a new
+    /// connection.
     Draining,
 }
 
 /// A responder without the buffers of the current message.
 #[derive(Debug)]
 struct Inner {
-    policy: Arc<Policy>,
-    pace: Pace,
+    context: Context<Presence>,
     swarms: Arc<Swarms>,
     dispatcher: Dispatcher,
-    tally: Tally,
-    rng: fastrand::Rng,
-    sampler: Sampler,
     /// The connections that clients of another process had there.
     former: FormerConnections,
     /// The time of the last poll round.
     now: Now,
-    /// The keys of the current offers.
     offers: Vec<OfferKey>,
-    /// The receivers of the current offers.
     targets: Vec<OfferTarget>,
-    /// The torrents of the current scrape.
     info_hashes: Vec<InfoHash>,
-    /// The error text for the current message.
     error_text: String,
     /// Whether the reply to the current message did not fit the queue.
     is_reply_lost: bool,
     /// Whether the current message was refused because the tracker drains.
     is_draining: bool,
-    /// The size of the last reply in bytes.
     reply_bytes: usize,
-    /// None if messages are not logged.
-    access_log: Option<AccessLog>,
-    /// None if there are no other nodes.
-    recorder: Option<Recorder<Presence>>,
-    /// None if users are not credited.
-    credit: Option<CreditRecorder>,
 }
 
 impl Responder {
-    /// Creates a responder on the shared `swarms`, which counts into `tally` and draws from `rng`. Each worker
-    /// needs its own seed; otherwise all workers draw the same peers.
+    /// Creates a responder on the shared `swarms`.
     #[must_use]
-    pub fn new(
-        policy: Arc<Policy>,
-        swarms: Arc<Swarms>,
-        dispatcher: Dispatcher,
-        tally: Tally,
-        rng: fastrand::Rng,
-    ) -> Self {
-        let limits = limits(policy.config());
+    pub fn new(context: Context<Presence>, swarms: Arc<Swarms>, dispatcher: Dispatcher) -> Self {
+        let limits = limits(context.policy.config());
         let inner = Inner {
-            policy,
-            pace: Pace::default(),
+            context,
             swarms,
             dispatcher,
-            tally,
-            rng,
-            sampler: Sampler::off(),
             former: FormerConnections::default(),
             now: Now::default(),
             offers: Vec::new(),
@@ -132,53 +102,30 @@ impl Responder {
             is_reply_lost: false,
             is_draining: false,
             reply_bytes: 0,
-            access_log: None,
-            recorder: None,
-            credit: None,
         };
         Self { limits, storage: Storage::default(), inner }
-    }
-
-    /// Records all later messages that are replied to.
-    pub fn set_access_log(&mut self, log: AccessLog) {
-        self.inner.access_log = Some(log);
-    }
-
-    /// Records the changes of all peers from now on, for other nodes.
-    pub fn set_recorder(&mut self, recorder: Recorder<Presence>) {
-        self.inner.recorder = Some(recorder);
-    }
-
-    /// Records the announces of users from now on.
-    pub fn set_credit(&mut self, credit: CreditRecorder) {
-        self.inner.credit = Some(credit);
     }
 
     /// Replaces the policy for all later messages.
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.limits = limits(policy.config());
-        self.inner.policy = policy;
+        self.inner.context.set_policy(policy);
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub const fn set_pace(&mut self, pace: Pace) {
-        self.inner.pace = pace;
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.inner.context.set_pace(pace);
     }
 
-    /// Takes samples of all later announces.
-    pub fn set_sampler(&mut self, sampler: Sampler) {
-        self.inner.sampler = sampler;
-    }
-
-    /// Registers a client that has connected from `ip`, which is canonical, with this token. It is in no swarm before it
+    /// Registers a client that has connected from the canonical `ip` with this token. It is in no swarm before it
     /// announces.
     #[must_use]
     pub fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken) -> Member {
         Member::new(handle, ip, self.inner.swarms.source(ip), token)
     }
 
-    /// Answers a message of the client, which connected from `ip`. Afterwards, everything that results from it is in the
-    /// outbound queues. Returns why the client is to be disconnected, if it is.
+    /// Answers a message of the client at `ip`. Afterwards, all resulting messages are in the outbound queues. Fails
+    /// if the client must be disconnected.
     pub fn receive(
         &mut self,
         member: &mut Member,
@@ -188,9 +135,7 @@ impl Responder {
     ) -> Result<(), Disconnection> {
         let Self { limits, storage, inner } = self;
         (inner.is_reply_lost, inner.is_draining) = (false, false);
-        if let Some(log) = &mut inner.access_log {
-            log.set_now(now);
-        }
+        inner.context.set_now(now);
         match wire::decode(message, limits, storage) {
             Ok(wire::Request::Announce(announce)) => inner.announce(member, ip, &announce, now),
             Ok(wire::Request::Answer(answer)) => inner.answer(member, &answer, now),
@@ -206,23 +151,22 @@ impl Responder {
         }
     }
 
-    /// Appends whole frames, written by `write`, to the queue of a client. This is for frames that do not answer
-    /// a message.
+    /// Appends whole frames, written by `write`, to the queue of a client. These frames do not answer a message.
     pub fn append(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         self.inner.queue(member, write);
     }
 
-    /// Removes a client that has disconnected: all its peers leave their swarms.
+    /// Removes a disconnected client: all its peers leave their swarms.
     pub fn leave(&mut self, mut member: Member) {
         self.inner.dispatcher.remove(member.handle());
         self.inner.remove_peers(&mut member);
     }
 
-    /// Removes the peers of a client whose token is spent, and discards what is queued for it: relayed offers and answers
-    /// are only for clients that may announce. Must be called before its input is read, so that no reply is among what is
+    /// Removes the peers of a client whose token is spent, and discards its queue: relayed offers and answers are
+    /// only for clients that may announce. Must be called before the client's input is read, so that no reply is
     /// discarded, and before its queue is drained.
     pub fn expire(&mut self, member: &mut Member) {
-        if member.has_peers() && self.inner.policy.is_spent(&member.token, self.inner.now) {
+        if member.has_peers() && self.inner.context.policy.is_spent(&member.token, self.inner.now) {
             self.inner.remove_peers(member);
             self.inner.dispatcher.drain(member.handle(), |_| ());
         }
@@ -233,8 +177,7 @@ impl Responder {
         self.inner.dispatcher.next_to_flush()
     }
 
-    /// Calls `read` with the queued bytes of a connection, in place, so that they can be encrypted without a
-    /// copy.
+    /// Calls `read` with the queued bytes of a connection, in place, so that they can be encrypted without a copy.
     pub fn drain<R>(&mut self, handle: Handle, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         self.inner.dispatcher.drain(handle, read)
     }
@@ -245,8 +188,8 @@ impl Responder {
         self.inner.dispatcher.set_unsent(handle, unsent_bytes);
     }
 
-    /// Returns whether a client, whose queue is about to be drained, is to be pinged: another connection has announced the
-    /// peer id of one of its peers, so it may be dead.
+    /// Returns whether to ping a client whose queue is about to be drained. Another connection has announced the peer
+    /// id of one of its peers, so the client may be dead.
     #[must_use]
     pub fn is_ping_requested(&self, handle: Handle) -> bool {
         self.inner.dispatcher.is_ping_requested(handle)
@@ -264,13 +207,11 @@ impl Responder {
         self.inner.dispatcher.queued_bytes(handle)
     }
 
-    /// Collects the messages that clients of other workers have for those of this one. Must be called before a poll round.
+    /// Collects messages from clients of other workers. Must be called before a poll round.
     pub fn collect(&mut self, now: Now) {
         let Self { inner, .. } = self;
         inner.now = now;
-        if let Some(log) = &mut inner.access_log {
-            log.set_now(now);
-        }
+        inner.context.set_now(now);
         inner.dispatcher.collect();
         inner.count_losses();
     }
@@ -281,8 +222,8 @@ impl Responder {
         self.inner.former.trim(self.inner.now.monotonic_s);
     }
 
-    /// Sends the messages for clients of other workers, and returns the workers that are to be woken. Must be
-    /// called after a poll round.
+    /// Sends the messages for clients of other workers, and returns the workers to wake. Must be called after a poll
+    /// round.
     pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
         // The next dispatch counts the messages that this one loses.
         self.inner.count_losses();
@@ -292,22 +233,11 @@ impl Responder {
 
 impl Inner {
     /// Records a message from `ip` that was answered. `describe` adds details.
-    fn log(
-        &mut self,
-        member: &Member,
-        ip: IpAddr,
-        kind: Kind,
-        outcome: Outcome,
-        describe: impl FnOnce(&mut Record),
-    ) {
-        let Some(log) = &mut self.access_log else { return };
-        let reply_bytes = self.reply_bytes;
-        log.record(&self.policy.config().log, |settings| {
-            let client = LoggedClient::new(settings, Some(ip));
-            let mut record = Record::new(Protocol::WebTorrent, member.family, kind, outcome, client);
-            record.reply_bytes = saturated(reply_bytes);
-            describe(&mut record);
-            record
+    fn log(&mut self, ip: IpAddr, kind: Kind, outcome: Outcome, describe: impl FnOnce(&mut Record)) {
+        let reply_bytes = saturated(self.reply_bytes);
+        self.context.log(Some(ip), kind, outcome, |record| {
+            record.reply_bytes = reply_bytes;
+            describe(record);
         });
     }
 
@@ -317,15 +247,15 @@ impl Inner {
             [] => (Kind::FullScrape, Torrents::All),
             named => (Kind::Scrape, Torrents::Named(named)),
         };
-        self.tally.request(member.family, kind);
-        self.policy.refresh_socket_token(&mut member.token, ip, now);
+        self.context.tally.request(member.family, kind);
+        self.context.policy.refresh_socket_token(&mut member.token, ip, now);
         let shown = Shown::Socket(&member.token);
         let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
-        if let Err(refusal) = self.policy.admit_scrape(&request, self.pace, now) {
+        if let Err(refusal) = self.context.policy.admit_scrape(&request, self.context.pace, now) {
             let action = Some(wire::Action::Scrape);
             self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
-            self.tally.reply(member.family, kind, Outcome::Refused(refusal));
-            return self.log_scrape(member, ip, kind, Outcome::Refused(refusal), info_hashes);
+            self.context.tally.reply(member.family, kind, Outcome::Refused(refusal));
+            return self.log_scrape(ip, kind, Outcome::Refused(refusal), info_hashes);
         }
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();
@@ -343,33 +273,25 @@ impl Inner {
             reply::scrape_end(out);
         });
         self.info_hashes = named;
-        self.tally.reply(member.family, kind, Outcome::Ok);
-        self.log_scrape(member, ip, kind, Outcome::Ok, info_hashes);
+        self.context.tally.reply(member.family, kind, Outcome::Ok);
+        self.log_scrape(ip, kind, Outcome::Ok, info_hashes);
     }
 
-    fn log_scrape(
-        &mut self,
-        member: &Member,
-        ip: IpAddr,
-        kind: Kind,
-        outcome: Outcome,
-        info_hashes: &[InfoHash],
-    ) {
-        self.log(member, ip, kind, outcome, |record| {
+    fn log_scrape(&mut self, ip: IpAddr, kind: Kind, outcome: Outcome, info_hashes: &[InfoHash]) {
+        self.log(ip, kind, outcome, |record| {
             record.info_hash = info_hashes.first().copied();
             record.torrents = saturated(info_hashes.len());
         });
     }
 
-    /// Answers a message that cannot be decoded with an error that names its action and torrent, as far as they
-    /// are known.
+    /// Answers an undecodable message with an error that names its action and torrent, if known.
     fn fail_message(&mut self, member: &Member, ip: IpAddr, unreadable: &Unreadable) {
         let kind = match unreadable.action {
             Some(wire::Action::Announce) => Kind::Announce,
             Some(wire::Action::Scrape) => Kind::Scrape,
             None => Kind::Other,
         };
-        self.tally.request(member.family, kind);
+        self.context.tally.request(member.family, kind);
         let mut error_text = core::mem::take(&mut self.error_text);
         error_text.clear();
         write!(error_text, "{}", unreadable.fault).expect("writing to a string never fails");
@@ -378,8 +300,8 @@ impl Inner {
         });
         self.error_text = error_text;
         let outcome = Outcome::Refused(Refusal::BadMessage);
-        self.tally.reply(member.family, kind, outcome);
-        self.log(member, ip, kind, outcome, |record| record.info_hash = unreadable.info_hash);
+        self.context.tally.reply(member.family, kind, outcome);
+        self.log(ip, kind, outcome, |record| record.info_hash = unreadable.info_hash);
     }
 
     /// Removes all peers of a client from their swarms.
@@ -393,12 +315,12 @@ impl Inner {
         }
     }
 
-    /// Queues a text message for the client that sent the current message.
+    /// Queues a text message for the sender of the current message.
     fn queue_text(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         self.queue(member, |out| frame::write_text(out, write));
     }
 
-    /// Appends the frames that `write` writes to the queue of the client.
+    /// Appends the frames of `write` to the queue of the client.
     fn queue(&mut self, member: &Member, write: impl FnOnce(&mut Vec<u8>)) {
         let address = member.address(self.dispatcher.worker());
         self.reply_bytes = 0;
@@ -411,17 +333,17 @@ impl Inner {
             Ok(()) => {}
             Err(WriteError::QueueFull) => {
                 self.is_reply_lost = true;
-                self.tally.lose(Loss::ReplyQueueFull, 1);
+                self.context.tally.lose(Loss::ReplyQueueFull, 1);
             }
-            Err(error) => self.tally.lose(loss(error), 1),
+            Err(error) => self.context.tally.lose(loss(error), 1),
         }
     }
 
     fn count_losses(&mut self) {
         let losses = self.dispatcher.take_losses();
-        self.tally.lose(Loss::Gone, losses.gone);
-        self.tally.lose(Loss::MailboxFull, losses.mailbox_full);
-        self.tally.lose(Loss::QueueFull, losses.queue_full);
+        self.context.tally.lose(Loss::Gone, losses.gone);
+        self.context.tally.lose(Loss::MailboxFull, losses.mailbox_full);
+        self.context.tally.lose(Loss::QueueFull, losses.queue_full);
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use shoal_base::transport::stream::Handle;
 use shoal_engine::Now;
+use shoal_engine::context::Context;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Relay, Tally};
+use shoal_engine::policy::Protocol;
 use shoal_engine::refusal::Refusal;
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
@@ -47,7 +49,11 @@ impl World {
             let counters = tally.counters();
             let dispatcher = Dispatcher::new(number, Arc::clone(&mailboxes));
             let rng = fastrand::Rng::with_seed(number.into());
-            let responder = Responder::new(Arc::default(), Arc::clone(&swarms), dispatcher, tally, rng);
+            let responder = Responder::new(
+                Context::new(Protocol::WebTorrent, Arc::default(), tally, rng),
+                Arc::clone(&swarms),
+                dispatcher,
+            );
             let before = shoal_testkit::allocator::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));

@@ -9,8 +9,9 @@ use shoal_base::{Event, InfoHash, PeerV4, PeerV6};
 use shoal_config::{Config, PrivateAddresses};
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::udp::{Responder, SCRAPE_HASHES_MAX};
 use shoal_store::Store;
 use shoal_wire::udp::{
@@ -82,11 +83,9 @@ impl Harness {
         Self {
             connection_ids: ConnectionIds::new(&KEY),
             responder: Responder::new(
-                Arc::new(Policy::new(config.clone())),
+                Context::new(Protocol::Udp, Arc::new(Policy::new(config.clone())), Tally::default(), rng),
                 &KEY,
                 store,
-                Tally::default(),
-                rng,
             ),
             config,
             model: Model::default(),

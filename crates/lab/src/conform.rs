@@ -191,7 +191,7 @@ fn of_scheme<'c>(scheme: Scheme, cases: &[&'c Case]) -> Vec<&'c Case> {
 
 fn test_over_family(url: &TrackerUrl, cases: &[&Case], target: &Target) -> Run {
     if let Err(reason) = probe(target) {
-        return Run::unreachable(&url.text, Some(target.address), reason.to_string());
+        return Run::unreachable(&url.text, Some(target.address), reason);
     }
     // Draws on stderr, but only on a terminal.
     let style =

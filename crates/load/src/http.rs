@@ -11,6 +11,7 @@ mod template;
 use std::num::NonZeroUsize;
 
 pub use preset::{PRESETS, Preset};
+use serde::Serialize;
 
 pub use crate::tls::{TlsSettings, TlsVersion};
 
@@ -25,21 +26,26 @@ use client::Client;
 ///
 /// Of the plan, the weight of connects and the I/O back end have no meaning here. A socket of a worker is one of its
 /// source addresses, over which its connections spread.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct HttpSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
+    #[serde(skip)]
     pub host: String,
     /// The path of announces, such as `/announce`.
     pub announce_path: String,
     /// The path of scrapes.
+    #[serde(skip)]
     pub scrape_path: String,
     /// TLS, if the load uses it.
+    #[serde(flatten, serialize_with = "crate::tls::serialize")]
     pub tls: Option<TlsSettings>,
     /// The number of connections of each worker.
+    #[serde(rename = "connections_per_worker")]
     pub connections: NonZeroUsize,
     /// The number of requests in flight on a connection at once.
     pub pipelining: NonZeroUsize,
     /// How connections are used.
+    #[serde(skip)]
     pub reuse: Reuse,
     /// Whether connections are reset instead of closed properly, which frees the memory of both hosts at once.
     pub reset: bool,

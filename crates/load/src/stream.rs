@@ -302,9 +302,8 @@ impl<D> Pool<D> {
     /// Counts a connection that can carry requests now.
     pub(crate) fn note_open(&self, run: &mut Run, slot: usize, now_ns: u64) {
         let setup_ns = now_ns.saturating_sub(self.connections[slot].since_ns);
-        let tally = run.tally.connections();
-        tally.opened += 1;
-        tally.setup.record(setup_ns);
+        run.tally.connections().opened += 1;
+        run.tally.setup.record(setup_ns);
     }
 
     /// Takes the next slot that can take a request.

@@ -1,5 +1,6 @@
 //! The counts of one worker, and how those of all workers become a report.
 
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -42,50 +43,25 @@ pub(crate) struct Tally {
     pub(crate) peers: u64,
     pub(crate) announce_reply_bytes: u64,
     /// Only for protocols over connections.
-    pub(crate) connections: Option<ConnectionTally>,
+    pub(crate) connections: Option<Connections>,
     /// Only for WebTorrent.
-    pub(crate) relays: Option<RelayTally>,
+    pub(crate) relays: Option<Relays>,
+    /// Relayed messages that came before the end of the run.
+    pub(crate) messages_in_time: u64,
     /// The swarm of each torrent, only while the tracker is filled.
     pub(crate) swarms: Vec<Swarm>,
     pub(crate) latency: Durations,
     pub(crate) send_delay: Durations,
+    /// See [`Connections::setup`].
+    pub(crate) setup: Durations,
+    /// See [`Relays::offer_latency`].
+    pub(crate) offer_latency: Durations,
+    /// See [`Relays::answer_latency`].
+    pub(crate) answer_latency: Durations,
     pub(crate) elapsed: Duration,
     pub(crate) cpu: CpuTime,
     pub(crate) ended_early: bool,
     pub(crate) failure: Option<String>,
-}
-
-/// The connections of one worker in one run, see [`Connections`].
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ConnectionTally {
-    pub(crate) opened: u64,
-    pub(crate) handshakes_full: u64,
-    pub(crate) handshakes_resumed: u64,
-    pub(crate) closed_idle: u64,
-    pub(crate) failures: ConnectionFailures,
-    pub(crate) first_fault: Option<String>,
-    pub(crate) open_at_end: u64,
-    pub(crate) setup: Durations,
-}
-
-/// The relayed messages of one worker in one run, see [`Relays`].
-#[derive(Clone, Debug, Default)]
-pub(crate) struct RelayTally {
-    pub(crate) messages: u64,
-    /// Messages that came before the end of the run.
-    pub(crate) messages_in_time: u64,
-    pub(crate) offers_sent: u64,
-    pub(crate) offers_due: u64,
-    pub(crate) offers: u64,
-    pub(crate) answers_sent: u64,
-    pub(crate) answers: u64,
-    pub(crate) wrong: WrongRelays,
-    pub(crate) offer_latency: Durations,
-    pub(crate) answer_latency: Durations,
-    pub(crate) held: u64,
-    pub(crate) held_alive: u64,
-    pub(crate) slow_readers: u64,
-    pub(crate) slow_readers_closed: u64,
 }
 
 /// Latencies and delays in nanoseconds.
@@ -137,12 +113,12 @@ impl Tally {
     }
 
     /// Returns the counts of connections.
-    pub(crate) fn connections(&mut self) -> &mut ConnectionTally {
+    pub(crate) fn connections(&mut self) -> &mut Connections {
         self.connections.get_or_insert_default()
     }
 
     /// Returns the counts of relayed messages.
-    pub(crate) fn relays(&mut self) -> &mut RelayTally {
+    pub(crate) fn relays(&mut self) -> &mut Relays {
         self.relays.get_or_insert_default()
     }
 
@@ -151,8 +127,8 @@ impl Tally {
         self.elapsed = Duration::from_nanos(end_ns - began_ns);
         self.cpu = cpu;
         self.responses_in_time = self.responses.total();
-        if let Some(relays) = &mut self.relays {
-            relays.messages_in_time = relays.messages;
+        if let Some(relays) = &self.relays {
+            self.messages_in_time = relays.messages;
         }
     }
 
@@ -163,36 +139,21 @@ impl Tally {
     }
 
     fn add(&mut self, other: Self) {
-        self.requests.add(&other.requests);
-        self.responses.add(&other.responses);
-        self.responses_in_time += other.responses_in_time;
-        self.lost += other.lost;
-        self.unsent += other.unsent;
-        self.receive_drops += other.receive_drops;
-        self.repeated += other.repeated;
-        self.late += other.late;
-        self.errors += other.errors;
+        *self += &other;
         self.first_error = self.first_error.take().or(other.first_error);
-        self.wrong.add(&other.wrong);
-        self.own_address_tolerated += other.own_address_tolerated;
-        self.send_failures += other.send_failures;
-        self.peers += other.peers;
-        self.announce_reply_bytes += other.announce_reply_bytes;
-        match (&mut self.connections, other.connections) {
-            (Some(connections), Some(other)) => connections.add(other),
-            (connections, other) => *connections = connections.take().or(other),
+        if let Some(other) = other.connections {
+            let connections = self.connections();
+            *connections += &other;
+            connections.first_fault = connections.first_fault.take().or(other.first_fault);
         }
-        match (&mut self.relays, other.relays) {
-            (Some(relays), Some(other)) => relays.add(other),
-            (relays, other) => *relays = relays.take().or(other),
+        if let Some(other) = other.relays {
+            *self.relays() += &other;
         }
         self.swarms.resize(self.swarms.len().max(other.swarms.len()), Swarm::default());
         for (swarm, other) in self.swarms.iter_mut().zip(other.swarms) {
             swarm.peers += other.peers;
             swarm.counted = swarm.counted.max(other.counted);
         }
-        self.latency.0 += other.latency.0;
-        self.send_delay.0 += other.send_delay.0;
         self.elapsed = self.elapsed.max(other.elapsed);
         self.cpu.used += other.cpu.used;
         self.ended_early |= other.ended_early;
@@ -200,68 +161,37 @@ impl Tally {
     }
 }
 
-impl ConnectionTally {
-    fn add(&mut self, other: Self) {
-        self.opened += other.opened;
-        self.handshakes_full += other.handshakes_full;
-        self.handshakes_resumed += other.handshakes_resumed;
-        self.closed_idle += other.closed_idle;
-        self.failures.add(&other.failures);
-        self.first_fault = self.first_fault.take().or(other.first_fault);
-        self.open_at_end += other.open_at_end;
-        self.setup.0 += other.setup.0;
-    }
-
-    fn report(self) -> Connections {
-        Connections {
-            opened: self.opened,
-            handshakes_full: self.handshakes_full,
-            handshakes_resumed: self.handshakes_resumed,
-            setup: self.setup.summary(),
-            closed_idle: self.closed_idle,
-            failures: self.failures,
-            first_fault: self.first_fault,
-            open_at_end: self.open_at_end,
+/// Adds up the counts of workers, which are these fields.
+macro_rules! sums {
+    ($($counts:ident { $($field:ident)* })*) => {$(
+        impl AddAssign<&$counts> for $counts {
+            fn add_assign(&mut self, other: &Self) {
+                $(self.$field += &other.$field;)*
+            }
         }
+    )*};
+}
+
+sums! {
+    Kinds { connect announce scrape }
+    WrongReplies { malformed action transaction_id count own_address status implausible }
+    WrongRelays { damaged own misdirected foreign }
+    ConnectionFailures { refused reset closed timeout tls websocket other }
+    Connections { opened handshakes_full handshakes_resumed closed_idle failures open_at_end }
+    Relays {
+        messages offers_sent offers_due offers answers_sent answers wrong
+        held held_alive slow_readers slow_readers_closed
+    }
+    Tally {
+        requests responses responses_in_time lost unsent receive_drops repeated late errors wrong
+        own_address_tolerated send_failures peers announce_reply_bytes messages_in_time
+        latency send_delay setup offer_latency answer_latency
     }
 }
 
-impl RelayTally {
-    fn add(&mut self, other: Self) {
-        self.messages += other.messages;
-        self.messages_in_time += other.messages_in_time;
-        self.offers_sent += other.offers_sent;
-        self.offers_due += other.offers_due;
-        self.offers += other.offers;
-        self.answers_sent += other.answers_sent;
-        self.answers += other.answers;
-        self.wrong.add(&other.wrong);
-        self.offer_latency.0 += other.offer_latency.0;
-        self.answer_latency.0 += other.answer_latency.0;
-        self.held += other.held;
-        self.held_alive += other.held_alive;
-        self.slow_readers += other.slow_readers;
-        self.slow_readers_closed += other.slow_readers_closed;
-    }
-
-    fn report(self, elapsed: Duration) -> Relays {
-        Relays {
-            messages: self.messages_in_time,
-            messages_per_s: ratio(self.messages_in_time, elapsed.as_secs_f64()),
-            offers_sent: self.offers_sent,
-            offers_due: self.offers_due,
-            offers: self.offers,
-            answers_sent: self.answers_sent,
-            answers: self.answers,
-            wrong: self.wrong,
-            offer_latency: self.offer_latency.summary(),
-            offer_latency_curve: self.offer_latency.curve(),
-            answer_latency: self.answer_latency.summary(),
-            held: self.held,
-            held_alive: self.held_alive,
-            slow_readers: self.slow_readers,
-            slow_readers_closed: self.slow_readers_closed,
-        }
+impl AddAssign<&Durations> for Durations {
+    fn add_assign(&mut self, other: &Self) {
+        self.0 += &other.0;
     }
 }
 
@@ -307,8 +237,17 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         send_failures: sum.send_failures,
         peers_per_announce: ratio(sum.peers, float(sum.responses.announce)),
         announce_reply_bytes: ratio(sum.announce_reply_bytes, float(sum.responses.announce)),
-        connections: sum.connections.map(ConnectionTally::report),
-        relays: sum.relays.map(|relays| relays.report(sum.elapsed)),
+        connections: sum
+            .connections
+            .map(|connections| Connections { setup: sum.setup.summary(), ..connections }),
+        relays: sum.relays.map(|relays| Relays {
+            messages: sum.messages_in_time,
+            messages_per_s: ratio(sum.messages_in_time, sum.elapsed.as_secs_f64()),
+            offer_latency: sum.offer_latency.summary(),
+            offer_latency_curve: sum.offer_latency.curve(),
+            answer_latency: sum.answer_latency.summary(),
+            ..relays
+        }),
         latency,
         latency_curve: sum.latency.curve(),
         send_delay,
@@ -386,45 +325,6 @@ impl Kinds {
             Kind::Announce => self.announce += 1,
             Kind::Scrape => self.scrape += 1,
         }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.connect += other.connect;
-        self.announce += other.announce;
-        self.scrape += other.scrape;
-    }
-}
-
-impl WrongReplies {
-    fn add(&mut self, other: &Self) {
-        self.malformed += other.malformed;
-        self.action += other.action;
-        self.transaction_id += other.transaction_id;
-        self.count += other.count;
-        self.own_address += other.own_address;
-        self.status += other.status;
-        self.implausible += other.implausible;
-    }
-}
-
-impl WrongRelays {
-    fn add(&mut self, other: &Self) {
-        self.damaged += other.damaged;
-        self.own += other.own;
-        self.misdirected += other.misdirected;
-        self.foreign += other.foreign;
-    }
-}
-
-impl ConnectionFailures {
-    fn add(&mut self, other: &Self) {
-        self.refused += other.refused;
-        self.reset += other.reset;
-        self.closed += other.closed;
-        self.timeout += other.timeout;
-        self.tls += other.tls;
-        self.websocket += other.websocket;
-        self.other += other.other;
     }
 }
 

@@ -16,6 +16,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, Error, NamedGroup, RootCertStore};
+use serde::ser::{SerializeMap as _, Serializer};
 use shoal_testkit::certificate::AnyCertificate;
 
 use crate::OpenError;
@@ -40,6 +41,20 @@ pub enum TlsVersion {
     Tls12,
     /// RFC 8446.
     Tls13,
+}
+
+/// Writes TLS or its absence into the JSON result.
+pub(crate) fn serialize<S: Serializer>(tls: &Option<TlsSettings>, to: S) -> Result<S::Ok, S::Error> {
+    let version = tls.as_ref().map(|tls| match tls.version {
+        TlsVersion::Tls12 => "1.2",
+        TlsVersion::Tls13 => "1.3",
+    });
+    let mut map = to.serialize_map(None)?;
+    map.serialize_entry("tls", &version)?;
+    map.serialize_entry("key_exchange", &version.map(|_| "X25519"))?;
+    map.serialize_entry("resumption", &tls.as_ref().is_some_and(|tls| tls.resumption))?;
+    map.serialize_entry("certificates_verified", &tls.as_ref().is_some_and(|tls| tls.trusted.is_some()))?;
+    map.end()
 }
 
 /// Creates the TLS sessions of one worker.

@@ -15,6 +15,7 @@ mod stamp;
 use std::num::NonZeroUsize;
 
 pub use preset::{PRESETS, Preset};
+use serde::Serialize;
 
 use crate::driver::Driver;
 use crate::plan::require;
@@ -29,15 +30,17 @@ use description::{SDP_BYTES_MAX, SDP_BYTES_MIN};
 /// Of the plan, the weight of connects and the I/O back end have no meaning here. A socket of a worker is one of its
 /// source addresses, over which its connections spread. Peers spread over the connections, and those of one
 /// connection share a peer id.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct WsSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
+    #[serde(skip)]
     pub host: String,
     /// The path, such as `/announce`.
     pub path: String,
     /// The value of `Origin`, if it is sent.
     pub origin: Option<String>,
     /// TLS, if the load uses it.
+    #[serde(flatten, serialize_with = "crate::tls::serialize")]
     pub tls: Option<TlsSettings>,
     /// The number of connections of all workers on which peers announce themselves again and again.
     pub connections: NonZeroUsize,

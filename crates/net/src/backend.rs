@@ -40,7 +40,6 @@ pub struct PreparedIo {
     sockets: Sockets,
     /// The ring, if it is io_uring.
     ring: Option<Ring>,
-    /// The AF_XDP sockets of the worker.
     queues: Vec<XdpQueue>,
 }
 
@@ -74,8 +73,8 @@ pub struct Choice {
 impl Backend {
     /// All back ends, the preferred one first. The order was measured (`cargo bench -p shoal-net`): with a core at its
     /// limit, `mmsg` takes 4 to 7 % less CPU time per response, over loopback and over veth, and the same below the
-    /// limit. io_uring saves few system calls when each of them carries 64 datagrams, and its requests, completions and
-    /// armed polls cost the kernel more than the headers of `recvmmsg` and `sendmmsg`.
+    /// limit. io_uring saves few system calls when each carries 64 datagrams, and its requests, completions and armed
+    /// polls cost the kernel more than the headers of `recvmmsg` and `sendmmsg`.
     pub const ALL: [Self; 2] = [Self::Mmsg, Self::Uring];
 
     /// Returns the first back end of [`Backend::ALL`] that works on this host.
@@ -97,34 +96,28 @@ impl Backend {
         }
     }
 
-    /// Checks whether it works on this host: opens one, and sends a datagram through it and back.
-    ///
-    /// # Errors
-    /// Returns the reason why it does not work.
+    /// Checks whether it works on this host: opens one, and sends a datagram through it and back. The error is the
+    /// reason why it does not work.
     pub fn probe(self) -> Result<(), Unsupported> {
         if self == Self::Mmsg {
-            // These are system calls that every kernel has. Their errors have other causes.
+            // Every kernel has these system calls. Their errors have other causes.
             return Ok(());
         }
         // The probe runs on its own thread: when the kernel dismantles a closed ring, it interrupts any blocking call
-        // of the thread that owned the ring.
+        // of the ring's former thread.
         let probe = std::thread::Builder::new().spawn(move || echo_once(self));
         let outcome = probe.and_then(|thread| thread.join().expect("no back end panics over one datagram"));
         outcome.map_err(|error| Unsupported { backend: self, reason: explain(&error) })
     }
 
-    /// Opens a back end of this kind on the sockets of a worker. Must be called on the thread of the worker.
-    ///
-    /// # Errors
-    /// Returns the error of the kernel if it refuses. [`Backend::probe`] finds that out in advance.
+    /// Opens a back end of this kind on the sockets of a worker. Must be called on the worker's thread. Fails if the
+    /// kernel refuses, which [`Backend::probe`] shows in advance.
     pub fn open(self, sockets: Sockets) -> io::Result<AnyIo> {
         self.prepare(sockets)?.open()
     }
 
-    /// Prepares a back end of this kind, on any thread: with everything that the sandbox of a worker forbids.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
+    /// Prepares a back end of this kind, on any thread: does everything that the sandbox of a worker forbids. Fails as
+    /// [`open`](Self::open) does.
     pub fn prepare(self, sockets: Sockets) -> io::Result<PreparedIo> {
         let ring = match self {
             Self::Uring => Some(UringIo::create_ring(&sockets, &UringSettings::default())?),
@@ -135,17 +128,14 @@ impl Backend {
 }
 
 impl PreparedIo {
-    /// Adds AF_XDP sockets. The ordinary ones beside them are then served by `recvmmsg` and `sendmmsg`, whatever was prepared.
+    /// Adds AF_XDP sockets. `recvmmsg` and `sendmmsg` then always serve the ordinary sockets.
     #[must_use]
     pub fn with_xdp(mut self, queues: Vec<XdpQueue>) -> Self {
         self.queues.extend(queues);
         self
     }
 
-    /// Opens the back end, on the thread of its worker.
-    ///
-    /// # Errors
-    /// As [`Backend::open`].
+    /// Opens the back end, on the thread of its worker. Fails as [`Backend::open`] does.
     pub fn open(self) -> io::Result<AnyIo> {
         let Self { sockets, ring, queues } = self;
         if !queues.is_empty() {
@@ -161,7 +151,7 @@ impl PreparedIo {
 }
 
 impl AnyIo {
-    /// Takes the AF_XDP sockets, for the back end that takes the place of this one ([`PreparedIo::with_xdp`]).
+    /// Takes the AF_XDP sockets, for the back end that replaces this one ([`PreparedIo::with_xdp`]).
     #[must_use]
     pub fn take_xdp(&mut self) -> Vec<XdpQueue> {
         match self {
@@ -233,7 +223,6 @@ fn echo_once(backend: Backend) -> io::Result<()> {
     client.recv(&mut [0; 4]).map(drop)
 }
 
-/// Explains the error of a probe to the operator.
 fn explain(error: &io::Error) -> String {
     if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) {
         return "a datagram to this host itself was not answered".to_owned();

@@ -1,46 +1,67 @@
 //! The counters of a back end, for export.
-//!
-//! Each worker writes its own set, and any thread may read it. Only the worker writes, so counting costs a plain load
-//! and store instead of a locked instruction.
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows, written by one thread and read by any.
-#[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+use shoal_base::metrics::{Counter, Gauge, Labelled, counters, labels};
 
-impl Counter {
-    /// Returns the current count.
-    #[must_use]
-    pub fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    /// Adds `n`. Two threads that call this at the same time would lose counts, so it is not public.
-    pub(crate) fn add(&self, n: usize) {
-        self.add_u64(n as u64);
-    }
-
-    /// Does the same for a count of the kernel.
-    pub(crate) fn add_u64(&self, n: u64) {
-        self.0.store(self.read().wrapping_add(n), Ordering::Relaxed);
+labels! {
+    /// Why a received datagram is not passed to the service.
+    pub enum Unread {
+        /// It is longer than [`crate::REQUEST_BYTES_MAX`].
+        Oversized = "oversized",
+        /// Receiving failed, mostly because of ICMP errors that earlier replies have caused.
+        Failed = "receive_failed",
     }
 }
 
-/// A number that grows and shrinks, written by one thread and read by any.
-#[derive(Debug, Default)]
-pub struct Gauge(AtomicU64);
-
-impl Gauge {
-    /// Returns the current number.
-    #[must_use]
-    pub fn read(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+labels! {
+    /// Why a reply is not sent.
+    pub enum Unsent {
+        /// The socket's send buffer or the device's queue is full.
+        Full = "buffer_full",
+        /// No route or neighbour leads to the destination.
+        Unreachable = "unreachable",
+        /// Any other reason, such as a firewall rule or a destination port of 0.
+        Failed = "failed",
     }
+}
 
-    pub(crate) fn set(&self, number: u64) {
-        self.0.store(number, Ordering::Relaxed);
+labels! {
+    /// Why a frame or a reply is dropped at an AF_XDP socket.
+    pub enum XdpDrop {
+        /// The frame contained no datagram that the kernel would deliver.
+        Malformed = "malformed",
+        /// The UDP checksum was wrong.
+        BadChecksum = "bad_checksum",
+        /// The transmit ring was full. The reply is among [`Unsent::Full`] as well.
+        TransmitFull = "transmit_full",
+        /// The kernel gave a descriptor that lies outside of the memory or belongs to another frame.
+        BadDescriptor = "bad_descriptor",
+        /// The kernel dropped the frame because the receive ring was full (`rx_ring_full` of `struct xdp_statistics`).
+        KernelRingFull = "kernel_ring_full",
+        /// The kernel dropped the frame for another reason, such as a lack of frames, or because it was too long
+        /// (`rx_dropped`).
+        KernelOther = "kernel_other",
+        /// The kernel did not send the reply because its descriptor was invalid (`tx_invalid_descs`).
+        KernelInvalid = "kernel_invalid",
+    }
+}
+
+counters! {
+    /// The counters of one worker's AF_XDP sockets.
+    pub struct XdpCounters {
+        /// Frames and replies that were dropped at AF_XDP sockets, by reason.
+        pub drops = "shoal_xdp_drops", by reason: XdpDrop;
+        /// AF_XDP sockets that were given up, because their interface was removed or its rings were of no use.
+        pub lost = "shoal_xdp_sockets_lost";
+        /// Frames that have arrived.
+        pub frames: Counter;
+        /// Open sockets.
+        pub sockets: Gauge;
+        /// Frames that are free or wait in the kernel for what arrives.
+        pub frames_free: Gauge;
+        /// All frames.
+        pub frames_total: Gauge;
     }
 }
 
@@ -52,43 +73,13 @@ pub struct Counters {
     pub v4: FamilyCounters,
     /// Over IPv6.
     pub v6: FamilyCounters,
-    /// Batches passed to the service. The mean batch size is the number of received datagrams divided by it.
+    /// Batches passed to the service. Received datagrams divided by this number give the mean batch size.
     pub batches: Counter,
-    /// How often the receive buffers of a socket were all full, so that receiving paused for a moment and the socket's
-    /// own buffer filled instead (io_uring only).
+    /// How often all receive buffers of a socket were full, so that receiving paused and the socket's own buffer filled
+    /// instead (io_uring only).
     pub pool_exhausted: Counter,
-    /// The XDP data path. Datagrams that came by it are counted by family as well.
+    /// The XDP data path. Its datagrams are also counted by family.
     pub xdp: XdpCounters,
-}
-
-/// The counters of one worker's AF_XDP sockets.
-#[derive(Debug, Default)]
-pub struct XdpCounters {
-    /// Frames that have arrived.
-    pub frames: Counter,
-    /// Frames dropped because they contained no datagram that the kernel would deliver.
-    pub malformed: Counter,
-    /// Frames dropped because the UDP checksum was wrong.
-    pub bad_checksum: Counter,
-    /// Replies dropped because the transmit ring was full. They are among those of [`FamilyCounters::send_full`].
-    pub transmit_full: Counter,
-    /// Descriptors of the kernel that lie outside of the memory or belong to another frame.
-    pub bad_descriptors: Counter,
-    /// Frames that the kernel dropped because the receive ring was full (`rx_ring_full` of `struct xdp_statistics`).
-    pub kernel_ring_full: Counter,
-    /// Frames that the kernel dropped at the socket for another reason, such as a lack of frames or a frame that was too long
-    /// (`rx_dropped`).
-    pub kernel_dropped: Counter,
-    /// Replies that the kernel did not send because their descriptors were invalid (`tx_invalid_descs`).
-    pub kernel_invalid: Counter,
-    /// Sockets that were given up, since their interface had vanished or the kernel had damaged a ring.
-    pub lost: Counter,
-    /// Open sockets.
-    pub sockets: Gauge,
-    /// Frames that are free or wait in the kernel for what arrives.
-    pub frames_free: Gauge,
-    /// All frames.
-    pub frames_total: Gauge,
 }
 
 /// The counters of one address family.
@@ -96,22 +87,16 @@ pub struct XdpCounters {
 pub struct FamilyCounters {
     /// Datagrams passed to the service.
     pub received: Counter,
-    /// Datagrams dropped because they were longer than [`crate::REQUEST_BYTES_MAX`].
-    pub oversized: Counter,
-    /// Failed receives, mostly because of ICMP errors that earlier replies have caused.
-    pub receive_failed: Counter,
+    /// Datagrams that were not.
+    pub unread: Labelled<Unread, { Unread::ALL.len() }>,
     /// Replies that the kernel accepted.
     pub sent: Counter,
-    /// Replies dropped because the socket's send buffer or the device's queue was full.
-    pub send_full: Counter,
-    /// Replies dropped because no route or neighbour leads to the destination.
-    pub send_unreachable: Counter,
-    /// Replies dropped for any other reason, such as a firewall rule or a destination port of 0.
-    pub send_failed: Counter,
+    /// Replies that were dropped.
+    pub unsent: Labelled<Unsent, { Unsent::ALL.len() }>,
 }
 
 impl Counters {
-    /// Returns the counters of the family that a socket at `local` serves.
+    /// Returns the counters of the family of a socket at `local`.
     pub(crate) fn family(&self, local: &SocketAddr) -> &FamilyCounters {
         if local.is_ipv4() { &self.v4 } else { &self.v6 }
     }

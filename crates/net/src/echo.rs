@@ -1,12 +1,12 @@
-//! The smallest possible service, for tests of the back ends and to measure the cost of the back ends alone.
+//! The smallest possible service, for tests of the back ends and to measure their cost alone.
 
 use shoal_base::transport::datagram::{DatagramService, Exchange};
 
 /// Answers each request with its own bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Echo {
-    /// The length of every reply, whatever the request has: the reply is truncated, or followed by left-over bytes.
-    /// `None` means the length of the request, as far as it fits a reply.
+    /// The length of every reply: the request is truncated, or followed by left-over bytes. `None` means the length of
+    /// the request, up to the size of a reply.
     pub reply_bytes: Option<usize>,
 }
 

@@ -1,22 +1,19 @@
-//! The meaning of errors of receiving and sending: those of the network are counted, those of this host end the worker.
+//! The meaning of errors of receiving and sending: network errors are counted, errors of this host end the worker.
 
 use std::io;
 
 use rustix::io::Errno;
 
-use crate::FamilyCounters;
+use crate::{FamilyCounters, Unread, Unsent};
 
-/// Counts a failed receive.
-///
-/// # Errors
-/// Returns `errno` if it is a fault in this program or host that would only repeat.
+/// Counts a failed receive. Fails if `errno` is a fault in this program or host that would only repeat.
 pub(crate) fn count_receive(errno: Errno, counters: &FamilyCounters) -> io::Result<()> {
     match errno {
         Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP => Err(errno.into()),
         // Nothing was lost: the datagram went elsewhere, or a signal came first.
         Errno::AGAIN | Errno::INTR | Errno::CANCELED => Ok(()),
         _ => {
-            counters.receive_failed.add(1);
+            counters.unread.of(Unread::Failed).increment();
             Ok(())
         }
     }
@@ -25,13 +22,13 @@ pub(crate) fn count_receive(errno: Errno, counters: &FamilyCounters) -> io::Resu
 /// Counts `replies` that were dropped because sending failed with `errno`.
 pub(crate) fn count_send(errno: Errno, replies: usize, counters: &FamilyCounters) {
     let reason = match errno {
-        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => &counters.send_full,
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
         Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::NETDOWN | Errno::HOSTDOWN | Errno::CONNREFUSED => {
-            &counters.send_unreachable
+            Unsent::Unreachable
         }
-        _ => &counters.send_failed,
+        _ => Unsent::Failed,
     };
-    reason.add(replies);
+    counters.unsent.of(reason).add(replies as u64);
 }
 
 /// Returns the error of the system call that has just failed through `libc`.

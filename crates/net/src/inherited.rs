@@ -1,6 +1,6 @@
-//! Sockets that this process was given: by a service manager that has bound them, or kept them since the last process.
+//! Sockets that this process was given: a service manager has bound them, or has kept them since the last process.
 //!
-//! Such a socket takes the place of one that would be bound to the same address. The requests that wait in it are served.
+//! Such a socket replaces one that would be bound to the same address. The requests that wait in it are served.
 
 use std::fmt;
 use std::io;
@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use rustix::io::{Errno, FdFlags};
 use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
 
-use crate::stream::ListenAddress;
+use crate::stream::{ListenAddress, serves};
 
 /// Sockets that were given to this process.
 #[derive(Debug, Default)]
@@ -39,10 +39,7 @@ pub enum SocketKind {
 }
 
 impl InheritedSockets {
-    /// Adds a socket.
-    ///
-    /// # Errors
-    /// Returns an error if it is neither a UDP socket nor one that listens for connections.
+    /// Adds a socket. Fails if it is neither a UDP socket nor one that listens for connections.
     pub fn add(&mut self, name: String, socket: OwnedFd) -> io::Result<()> {
         let kind = identify(&socket)?;
         rustix::io::fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
@@ -52,7 +49,7 @@ impl InheritedSockets {
         Ok(())
     }
 
-    /// Removes and returns the sockets that are not to be used.
+    /// Removes and returns unused sockets.
     pub fn extract(&mut self, is_unused: impl FnMut(&InheritedSocket) -> bool) -> Vec<InheritedSocket> {
         let (unused, used) = std::mem::take(&mut self.0).into_iter().partition(is_unused);
         self.0 = used;
@@ -88,7 +85,7 @@ impl InheritedSockets {
     }
 
     fn of_one_address(&self, is_wanted: impl Fn(&SocketKind) -> bool) -> Vec<Arc<OwnedFd>> {
-        // Port 0 fits several.
+        // Port 0 fits several sockets.
         let Some(first) = self.0.iter().find(|socket| is_wanted(&socket.kind)) else { return Vec::new() };
         let same = self.0.iter().filter(|socket| socket.kind == first.kind);
         same.map(|socket| Arc::clone(&socket.socket)).collect()
@@ -111,7 +108,7 @@ impl SocketKind {
     /// Returns whether this is a listener that can be used for an address.
     #[must_use]
     pub fn listens_at(&self, wanted: &ListenAddress) -> bool {
-        matches!(self, Self::Connections(local) if local.serves(wanted))
+        matches!(self, Self::Connections(local) if serves(local, wanted))
     }
 }
 
@@ -124,7 +121,7 @@ impl fmt::Display for SocketKind {
     }
 }
 
-/// Returns for each wanted address the place of the socket that is bound there already, if there is one. Each is used once.
+/// Returns for each wanted address the place of a socket that is already bound there, if any. Each socket is used once.
 pub(crate) fn places<L, W>(locals: &[L], wanted: &[W], is_at: impl Fn(&L, &W) -> bool) -> Vec<Option<usize>> {
     let mut is_used = vec![false; locals.len()];
     let place = |wanted| {
@@ -168,7 +165,7 @@ fn ip_address(address: SocketAddrAny) -> Result<SocketAddr, Errno> {
     SocketAddr::try_from(address)
 }
 
-/// Makes sure that further sockets of this program can be bound to the address of this one.
+/// Lets further sockets of this program be bound to this socket's address.
 pub(crate) fn share(socket: impl AsFd) -> Result<(), Errno> {
     sockopt::set_socket_reuseport(socket, true)
 }

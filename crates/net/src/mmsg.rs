@@ -1,8 +1,8 @@
 //! The portable back end: `poll`, `recvmmsg` and `sendmmsg`, on every kernel and in every container.
 //!
-//! This module owns the order of events in a poll round. It uses `poll` rather than `epoll`: with a handful of
-//! descriptors the two calls cost the same, but a socket in an epoll set runs a callback for each datagram that
-//! arrives, even while the worker is busy and does not wait.
+//! This module owns the order of events in a poll round. It uses `poll` and not `epoll`: with a handful of descriptors
+//! the two calls cost the same, but a socket in an epoll set runs a callback for each arriving datagram, even while the
+//! worker is busy and does not wait.
 
 mod receive;
 mod send;
@@ -19,7 +19,7 @@ use shoal_base::transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPL
 
 use crate::socket::{SOCKETS_MAX, decode_source};
 use crate::stream::Readiness;
-use crate::{Counters, DatagramIo, POLL_BATCHES_MAX, Sockets, fault};
+use crate::{Counters, DatagramIo, POLL_BATCHES_MAX, Sockets, Unread, fault};
 use receive::ReceiveBatch;
 use send::{Reply, SendBatch};
 
@@ -30,7 +30,7 @@ pub struct MmsgIo {
     received: ReceiveBatch,
     replies: Box<[[u8; REPLY_BYTES_MAX]]>,
     sending: SendBatch,
-    /// The descriptors of a back end beside this one, which end a wait as well.
+    /// The descriptors of a back end beside this one, which also end a wait.
     others: Vec<Arc<OwnedFd>>,
     /// Another descriptor that ends a wait.
     watched: Option<Readiness>,
@@ -48,15 +48,12 @@ pub(crate) struct Ready(u64);
 const _: () = assert!(SOCKETS_MAX <= u64::BITS as usize);
 
 impl MmsgIo {
-    /// Takes over the sockets of a worker.
-    ///
-    /// # Errors
-    /// Returns an error if there is not enough memory.
+    /// Takes over the sockets of a worker. Fails if there is not enough memory.
     pub fn open(sockets: Sockets) -> io::Result<Self> {
         Self::open_beside(sockets, Vec::new())
     }
 
-    /// Does the same, for a back end that has at most [`OTHERS_MAX`] descriptors of its own to wait for.
+    /// Like `open`, for a back end that also waits for up to [`OTHERS_MAX`] descriptors of its own.
     pub(crate) fn open_beside(sockets: Sockets, others: Vec<Arc<OwnedFd>>) -> io::Result<Self> {
         let replies = vec![[0; REPLY_BYTES_MAX]; BATCH_MAX].into_boxed_slice();
         let (received, sending) = (ReceiveBatch::new()?, SendBatch::new());
@@ -69,12 +66,11 @@ impl MmsgIo {
         self.sockets.descriptors().chain([self.sockets.waker.as_fd()]).chain(others)
     }
 
-    /// Returns the counters of the worker.
     pub(crate) fn counters(&self) -> &Counters {
         &self.sockets.counters
     }
 
-    /// Does not wait for one of the other descriptors any more.
+    /// Stops waiting for one of the other descriptors.
     pub(crate) fn remove_other(&mut self, index: usize) {
         let removed = self.others.remove(index);
         if let Some(watched) = &self.watched {
@@ -155,11 +151,11 @@ impl MmsgIo {
         for (index, reply) in (0..arrived).zip(replies.iter_mut()) {
             let datagram = received.datagram(index);
             let Some(request) = datagram.request else {
-                counters.oversized.add(1);
+                counters.unread.of(Unread::Oversized).increment();
                 continue;
             };
             let Some(source) = decode_source(datagram.name) else {
-                counters.receive_failed.add(1);
+                counters.unread.of(Unread::Failed).increment();
                 continue;
             };
             datagrams.push(datagram);
@@ -168,8 +164,8 @@ impl MmsgIo {
         if batch.is_empty() {
             return Ok(arrived);
         }
-        counters.received.add(batch.len());
-        sockets.counters.batches.add(1);
+        counters.received.add(batch.len() as u64);
+        sockets.counters.batches.increment();
         service.serve(&mut batch);
         let answered = datagrams.iter().zip(&batch).filter(|(_, exchange)| exchange.reply_len > 0);
         let replies = answered.map(|(datagram, exchange)| Reply {

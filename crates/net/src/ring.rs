@@ -1,7 +1,7 @@
 //! One io_uring: its setup, and the one system call that drives it.
 //!
 //! This module owns the ring's descriptor and queues. It does not know the meaning of submissions: each carries a token
-//! of 64 bits, which only its owner interprets. The buffers that the kernel fills are in `provided`.
+//! of 64 bits for its owner. The buffers that the kernel fills are in `provided`.
 #![allow(unsafe_code, reason = "a submission tells the kernel addresses to read and write")]
 
 pub(crate) mod provided;
@@ -16,16 +16,16 @@ use io_uring::types::{CancelBuilder, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
-/// When the kernel does its share of the work, such as copying a datagram that has arrived.
+/// When the kernel does its share of the work, such as copying an arrived datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskRun {
-    /// When the worker asks for completions, all at once: never in between, and never by an interrupt (Linux 6.1).
+    /// When the worker asks for completions, all at once, and never by an interrupt (Linux 6.1).
     Deferred,
     /// Whenever the worker enters the kernel (Linux 6.0).
     Cooperative,
 }
 
-/// A ring, used only by the thread that enables it. Another one may have created it.
+/// A ring, used only by the thread that enables it. Another thread may have created it.
 pub(crate) struct Ring {
     uring: IoUring,
     /// Submissions that the submission queue had no room for.
@@ -33,14 +33,12 @@ pub(crate) struct Ring {
     wait_flags: EnterFlags,
 }
 
-/// A submission that may be passed to the kernel.
 #[derive(Debug)]
 pub(crate) struct Submission(squeue::Entry);
 
-/// The result of a submission.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Completion {
-    /// The token of its submission.
+    /// The token of the submission.
     pub(crate) token: u64,
     result: i32,
     flags: u32,
@@ -54,11 +52,11 @@ const SYNC_CANCEL: u8 = 24;
 const WAIT_MAX: Duration = Duration::from_secs(3600);
 
 impl Ring {
-    /// Creates a ring for `submissions_max` submissions at a time, of the operations that the back end uses and of no others.
-    /// It accepts none before [`Ring::enable`].
+    /// Creates a ring for `submissions_max` concurrent submissions. It permits only the operations that the back end
+    /// uses, and accepts none before [`Ring::enable`].
     ///
-    /// The seccomp filter does not see what a ring does, so code that an attacker brings could otherwise open files and
-    /// connect to other hosts by it.
+    /// The seccomp filter does not see the operations of a ring, so an attacker's code could otherwise open files and
+    /// connect to other hosts through it.
     pub(crate) fn new(task_run: TaskRun, submissions_max: usize, completions_max: usize) -> io::Result<Self> {
         let mut builder = IoUring::builder();
         builder.setup_r_disabled();
@@ -76,7 +74,7 @@ impl Ring {
         permitted.push(Restriction::sqe_flags_allowed(flags.bits()));
         permitted.extend(registrations);
         uring.submitter().register_restrictions(&mut permitted)?;
-        // An idle tracker waits for its peers, not for a disk. It should not count as "iowait".
+        // An idle tracker waits for its peers, not for a disk, and should not count as "iowait".
         let no_iowait =
             if uring.params().is_feature_no_iowait() { EnterFlags::NO_IOWAIT } else { EnterFlags::empty() };
         Ok(Self { uring, spilled: VecDeque::new(), wait_flags: EnterFlags::EXT_ARG | no_iowait })
@@ -91,8 +89,8 @@ impl Ring {
         unsafe { self.uring.submitter().register_buf_ring_with_flags(address, count, id, 0) }
     }
 
-    /// Enables the ring for this thread. Submissions refer to `files` by their index. From now on, the ring can register
-    /// nothing.
+    /// Enables the ring for this thread. Submissions refer to `files` by their index. From now on, the ring can
+    /// register nothing.
     pub(crate) fn enable(&self, files: &[BorrowedFd<'_>]) -> io::Result<()> {
         if !files.is_empty() {
             let descriptors: Vec<_> = files.iter().map(AsRawFd::as_raw_fd).collect();
@@ -114,7 +112,6 @@ impl Ring {
         unsafe { self.uring.submission().push(entry) }.is_ok()
     }
 
-    /// Returns whether any submission is queued.
     pub(crate) fn has_queued(&mut self) -> bool {
         !self.spilled.is_empty() || !self.uring.submission().is_empty()
     }
@@ -158,8 +155,8 @@ impl Ring {
         };
         match entered.map_err(|error| (Errno::from_io_error(&error), error)) {
             Ok(_) => Ok(()),
-            // The time is up, a signal came, or completions must be taken before more can be submitted. In each case
-            // the caller checks the completions next, and queued submissions remain queued.
+            // The time is up, a signal came, or completions must be taken before more submissions. The caller checks
+            // the completions next, and queued submissions remain queued.
             Err((Some(Errno::TIME | Errno::INTR | Errno::BUSY | Errno::AGAIN), _)) => Ok(()),
             Err((_, error)) => Err(error),
         }
@@ -171,10 +168,10 @@ impl Ring {
         Some(Completion { token: entry.user_data(), result: entry.result(), flags: entry.flags() })
     }
 
-    /// Unregisters the files, so that a socket is closed when its owner closes it, not when the kernel finds the time
-    /// to dismantle the ring.
+    /// Unregisters the files, so that a socket closes when its owner closes it, not when the kernel dismantles the
+    /// ring.
     pub(crate) fn release_files(&self) {
-        // It fails if there are none any more.
+        // It fails if no files are registered.
         let _ = self.uring.submitter().unregister_files();
     }
 

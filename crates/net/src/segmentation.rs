@@ -1,7 +1,7 @@
 //! Sends many datagrams of one size to one address in one system call. The kernel splits them (`udp(7)`, UDP_SEGMENT).
 //!
-//! This saves most of the cost of sending for a client whose datagrams all go to the same server. A server has no use
-//! for it, because its replies go to different addresses.
+//! This saves most of the cost of sending for a client whose datagrams all go to the same server. A server's replies go
+//! to different addresses, so a server has no use for it.
 #![allow(unsafe_code, reason = "sendmsg takes a header that points to buffers")]
 
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ const SEGMENTED_BYTES_MAX: usize = 65_507;
 #[derive(Debug)]
 pub struct SegmentedSender {
     sockets: Vec<Arc<OwnedFd>>,
-    /// Whether the kernel can split. Some network cards do not support it; then each datagram takes a call.
+    /// Whether the kernel can split. Some network cards do not support it, and each datagram then takes a call.
     segments: bool,
 }
 
@@ -44,13 +44,10 @@ impl SegmentedSender {
         Self { sockets, segments: true }
     }
 
-    /// Sends the consecutive `datagrams`, each `datagram_bytes` long, from socket `index` to `to`, or with `None` to
-    /// the address that the socket is connected to. Returns how many of them the kernel accepted, at most
-    /// [`SEGMENTS_MAX`] and fewer if they are large. Never waits.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel accepts none. `CONNREFUSED` is about an earlier datagram: the server's host
-    /// reports that no program listens there.
+    /// Sends the consecutive `datagrams`, each `datagram_bytes` long, from socket `index` to `to`, or to the connected
+    /// address without `to`. Returns how many of them the kernel accepted, at most [`SEGMENTS_MAX`] and fewer if they
+    /// are large. Never waits. Fails if the kernel accepts none. `CONNREFUSED` is about an earlier datagram: the
+    /// server's host reports that no program listens there.
     pub fn send(
         &mut self,
         index: usize,

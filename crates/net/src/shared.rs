@@ -1,7 +1,7 @@
-//! Memory that the kernel reads and writes at addresses it was given.
+//! Memory that the kernel reads and writes at known addresses.
 //!
-//! This module owns the mapping. It hands out raw pointers rather than references, so that no reference exists while
-//! the kernel may write. It does not know who holds which element; the owner of a `Shared` does.
+//! This module owns the mapping. It returns raw pointers, so that no reference exists while the kernel may write. The
+//! owner of a `Shared` knows who holds which element.
 #![allow(unsafe_code, reason = "it maps memory, and turns pointers into references where its user vouches")]
 
 use std::io;

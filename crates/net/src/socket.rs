@@ -30,8 +30,8 @@ use crate::{Counters, FamilyCounters, SegmentedSender, Waker};
 /// Maximum number of sockets of one worker.
 pub const SOCKETS_MAX: usize = 64;
 
-/// The descriptors and counters of one worker: a socket for each address, and the descriptor that ends its wait. A socket is
-/// closed with the last copy.
+/// The descriptors and counters of one worker: a socket for each address, and the descriptor that ends its wait. A
+/// socket closes with its last copy.
 #[derive(Clone, Debug)]
 pub struct Sockets {
     pub(crate) bound: Vec<BoundSocket>,
@@ -39,7 +39,6 @@ pub struct Sockets {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// One bound socket.
 #[derive(Clone, Debug)]
 pub(crate) struct BoundSocket {
     pub(crate) socket: Arc<OwnedFd>,
@@ -53,18 +52,13 @@ pub(crate) struct BoundSocket {
 impl Sockets {
     /// Binds the sockets of all workers: for each address one socket per worker, among which the kernel distributes the
     /// sources (`SO_REUSEPORT`). The first socket of an address is bound alone, so that a port in use, even by another
-    /// copy of this program, is an error and not a silent division of the traffic.
-    ///
-    /// # Errors
-    /// Returns an error if an address cannot be bound, or if there are more than [`SOCKETS_MAX`].
+    /// copy of this program, is an error and not a silent division of the traffic. Fails if an address cannot be bound,
+    /// or if there are more than [`SOCKETS_MAX`].
     pub fn bind(settings: &[SocketSettings], workers: NonZeroUsize) -> Result<Vec<Self>, BindError> {
         Self::bind_or_inherit(settings, workers, &InheritedSockets::default())
     }
 
-    /// The same, but uses sockets that this process was given, where their addresses fit.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Like [`bind`](Self::bind), but uses the given sockets with fitting addresses.
     pub fn bind_or_inherit(
         settings: &[SocketSettings],
         workers: NonZeroUsize,
@@ -82,10 +76,8 @@ impl Sockets {
         Ok(sets)
     }
 
-    /// Binds the sockets of one address for another process, which uses them as [`InheritedSockets`]: one for each worker.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Binds the sockets of one address for another process, one for each worker. The other process uses them as
+    /// [`InheritedSockets`]. Fails as [`bind`](Self::bind) does.
     pub fn bind_for_others(
         wanted: &SocketSettings,
         workers: NonZeroUsize,
@@ -95,11 +87,9 @@ impl Sockets {
         Ok(group.into_iter().map(own).collect())
     }
 
-    /// Returns the sockets of running workers for other addresses. Those of addresses that stay are the same, and the others
-    /// are among those that this process was given. The wakers and counters are those of `workers`.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Returns the sockets of running workers for other addresses. Sockets of remaining addresses are the same, and new
+    /// ones come from the `given` sockets. The wakers and counters come from `workers`. Fails as [`bind`](Self::bind)
+    /// does.
     pub fn change(
         workers: &[Self],
         settings: &[SocketSettings],
@@ -122,15 +112,12 @@ impl Sockets {
         Ok(changed)
     }
 
-    /// Gives sockets the buffers of these settings, which are as many.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses it.
+    /// Gives sockets the buffers of these settings, one for each socket. Fails if the kernel refuses.
     pub fn resize(&mut self, settings: &[SocketSettings]) -> Result<(), BindError> {
         self.bound.iter_mut().zip(settings).try_for_each(|(bound, wanted)| bind::resize(bound, wanted))
     }
 
-    /// Returns the settings of the sockets that [`change`](Self::change) has to be given.
+    /// Returns the settings of the sockets that [`change`](Self::change) needs.
     pub fn missing<'s>(
         workers: &[Self],
         settings: &'s [SocketSettings],
@@ -145,11 +132,9 @@ impl Sockets {
     }
 
     /// Makes the kernel give each datagram to the worker on the processor that received it: worker `i` of `workers`, as
-    /// returned by [`bind`](Self::bind), runs on the `i`th of `processors`. Datagrams that other processors receive are
-    /// distributed as before. So are all of them if there are more workers than processors.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses it.
+    /// returned by [`bind`](Self::bind), runs on the `i`th of `processors`. Datagrams of other processors are
+    /// distributed as before, as are all datagrams if there are more workers than processors. Fails if the kernel
+    /// refuses.
     pub fn steer(workers: &[Self], processors: &[usize]) -> Result<(), BindError> {
         let (Some(first), Some(processors)) = (workers.first(), processors.get(..workers.len())) else {
             return Ok(());
@@ -162,10 +147,8 @@ impl Sockets {
     }
 
     /// Opens the sockets of one client worker: one from each local address, all connected to the same server. The
-    /// kernel drops datagrams from other addresses.
-    ///
-    /// # Errors
-    /// Returns an error if a socket cannot be opened, or if there are more than [`SOCKETS_MAX`].
+    /// kernel drops datagrams from other addresses. Fails if a socket cannot be opened, or if there are more than
+    /// [`SOCKETS_MAX`].
     pub fn connect(settings: &ClientSettings<'_>) -> Result<Self, ConnectError> {
         if settings.locals.len() > SOCKETS_MAX {
             return Err(ConnectError::TooMany(settings.locals.len()));
@@ -215,7 +198,7 @@ impl Sockets {
         self.bound.iter().map(|socket| SocketProbe::new(&socket.socket, socket.local))
     }
 
-    /// Returns the buffers that the kernel made smaller than the settings ask for.
+    /// Returns the buffers that the kernel made smaller than configured.
     pub fn shortfalls(&self) -> impl Iterator<Item = &BufferShortfall> {
         self.bound.iter().flat_map(|socket| &socket.shortfalls)
     }
@@ -229,7 +212,6 @@ impl Sockets {
         Ok(Self { bound: Vec::new(), waker, counters: Arc::default() })
     }
 
-    /// Returns the counters of the family of socket `index`.
     pub(crate) fn family(&self, index: usize) -> &FamilyCounters {
         self.counters.family(&self.bound[index].local)
     }

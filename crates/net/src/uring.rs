@@ -6,8 +6,8 @@
 //!
 //! io_uring takes addresses, not borrows. Two rules keep them valid. Every part of the memory has one owner at a time,
 //! this process or the kernel, and changes hands only by a submission and its completion (`ring::provided`, `slot`).
-//! And memory that the kernel may use stays mapped, even if its owner is dropped, until `UringIo::drop` has
-//! seen that all operations have completed.
+//! And memory that the kernel may use stays mapped, even after its owner, until `UringIo::drop` has seen that all
+//! operations have completed.
 
 mod message;
 mod receive;
@@ -29,7 +29,7 @@ use crate::ring::provided::{BufferGroup, Filled};
 use crate::ring::{Completion, Ring};
 use crate::socket::{SOCKETS_MAX, decode_source};
 use crate::stream::Readiness;
-use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, TaskRun, fault};
+use crate::{DatagramIo, POLL_BATCHES_MAX, Sockets, TaskRun, Unread, fault};
 use message::{MESSAGE_BYTES_MIN, Message};
 use receive::Template;
 use slot::{Slot, SlotPool};
@@ -47,7 +47,7 @@ pub struct UringSettings {
     pub task_run: TaskRun,
 }
 
-/// Two batches: one that is being served while, at worst, the kernel still holds another.
+/// Two batches: one being served while, at worst, the kernel still holds another.
 const SEND_SLOTS: u16 = 128;
 
 impl Default for UringSettings {
@@ -71,13 +71,12 @@ pub struct UringIo {
     watched: Option<Readiness>,
     /// Whether the poll of the watched descriptor is in progress, or queued.
     watching: bool,
-    /// Received datagrams that are not processed yet. Has capacity for all receive buffers, so that completions can
-    /// always be taken to the last one, and those of replies never wait behind others.
+    /// Received datagrams that are not processed yet. Has capacity for all receive buffers, so that all completions can
+    /// always be taken, and completions of replies never wait behind others.
     waiting: VecDeque<Filled>,
     own_thread: PhantomData<*const ()>,
 }
 
-/// The receiving side of one socket.
 #[derive(Debug)]
 struct Channel {
     /// Each socket has a group under its own number, so that a flood on one cannot take the buffers of another.
@@ -86,7 +85,7 @@ struct Channel {
     armed: bool,
 }
 
-/// A request that is being served, and the slot for its reply.
+/// A request in service, and the slot for its reply.
 #[derive(Debug)]
 struct Request {
     source: SocketAddr,
@@ -99,13 +98,11 @@ const CLOSE_ROUNDS_MAX: usize = 20;
 const CLOSE_ROUND_WAIT: Duration = Duration::from_millis(50);
 
 impl UringIo {
-    /// Creates the ring for the sockets of a worker. Any thread may do that.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel lacks or forbids something, see [`crate::Backend::probe`].
+    /// Creates the ring for the sockets of a worker, on any thread. Fails if the kernel lacks or forbids something, see
+    /// [`crate::Backend::probe`].
     pub(crate) fn create_ring(sockets: &Sockets, settings: &UringSettings) -> io::Result<Ring> {
         let files = sockets.bound.len() + 1;
-        // Each send holds a slot. Of each file, and of the watched descriptor, at most one request waits to be
+        // Each send holds a slot. For each file, and for the watched descriptor, at most one request waits to be
         // submitted.
         let submissions_max = usize::from(settings.send_slots) + files + 1;
         let completions_max =
@@ -121,16 +118,14 @@ impl UringIo {
         }
     }
 
-    /// Takes over the sockets of a worker, on its thread. Receives nothing before the first poll round.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel lacks or forbids something, see [`crate::Backend::probe`].
+    /// Takes over the sockets of a worker, on its thread. Receives nothing before the first poll round. Fails if the
+    /// kernel lacks or forbids something, see [`crate::Backend::probe`].
     pub fn open(sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
         let ring = Self::create_ring(&sockets, settings)?;
         Self::with_ring(ring, sockets, settings)
     }
 
-    /// The same, with a ring that [`create_ring`](Self::create_ring) has created for these sockets and settings.
+    /// Like `open`, with a ring that [`create_ring`](Self::create_ring) has created for these sockets and settings.
     pub(crate) fn with_ring(ring: Ring, sockets: Sockets, settings: &UringSettings) -> io::Result<Self> {
         assert!(sockets.bound.len() <= SOCKETS_MAX);
         let open_channel = |socket| {
@@ -155,7 +150,7 @@ impl UringIo {
         })
     }
 
-    /// Queues the receives, and the poll of the waker, that are not in progress.
+    /// Queues the receives, and the poll of the waker, unless they are in progress.
     fn arm(&mut self) {
         let Self { ring, template, channels, awaiting_wake, .. } = self;
         for (socket, channel) in (0..).zip(channels) {
@@ -172,9 +167,8 @@ impl UringIo {
         }
     }
 
-    /// Queues the poll of the watched descriptor. This happens only before a wait, and again for each: the poll then
-    /// also ends the wait if the descriptor has been readable for long, and never wakes a worker that is about to check
-    /// it anyway.
+    /// Queues the poll of the watched descriptor. This happens before each wait: the poll then also ends the wait if
+    /// the descriptor has long been readable, and never wakes a worker that is about to check it anyway.
     fn arm_watch(&mut self) {
         if let Some(watched) = &self.watched
             && !self.watching
@@ -194,7 +188,7 @@ impl UringIo {
                 Token::Send { socket, slot } => {
                     let counters = self.sockets.family(usize::from(socket));
                     match completion.outcome() {
-                        Ok(_) => counters.sent.add(1),
+                        Ok(_) => counters.sent.increment(),
                         Err(errno) => fault::count_send(errno, 1, counters),
                     }
                     self.slots.complete(slot);
@@ -226,7 +220,7 @@ impl UringIo {
                 }
                 match outcome {
                     Ok(_) => {}
-                    Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.add(1),
+                    Err(Errno::NOBUFS) => self.sockets.counters.pool_exhausted.increment(),
                     Err(errno) => fault::count_receive(errno, self.sockets.family(index))?,
                 }
             }
@@ -250,7 +244,7 @@ impl UringIo {
             let request = message.request().expect("what is too long was dropped");
             batch.push(Exchange { source: *source, request, reply: slots.reply(slot), reply_len: 0 });
         }
-        sockets.counters.batches.add(1);
+        sockets.counters.batches.increment();
         service.serve(&mut batch);
         let reply_lens: ArrayVec<_, BATCH_MAX> =
             batch.into_iter().map(|exchange| exchange.reply_len).collect();
@@ -278,13 +272,12 @@ impl UringIo {
             let message = buffers.buffer(&filled);
             match (message.request(), decode_source(&message.name)) {
                 (Some(_), Some(source)) => {
-                    counters.received.add(1);
+                    counters.received.increment();
                     requests.push(Request { source, filled, slot });
                 }
                 (request, _) => {
-                    let dropped =
-                        if request.is_none() { &counters.oversized } else { &counters.receive_failed };
-                    dropped.add(1);
+                    let reason = if request.is_none() { Unread::Oversized } else { Unread::Failed };
+                    counters.unread.of(reason).increment();
                     buffers.give_back(filled);
                     slots.give_back(slot);
                 }
@@ -357,13 +350,13 @@ impl DatagramIo for UringIo {
     }
 
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
-        // A poll in progress is of the same set, and ends at most one wait too early.
+        // A poll in progress watches the same set, and ends at most one wait too early.
         self.watched = readiness;
         Ok(())
     }
 
     fn pause(&mut self, service: &mut impl DatagramService) -> io::Result<()> {
-        // First the replies in progress, which would be cancelled as well.
+        // The replies in progress come first: the cancellation would affect them as well.
         self.finish_replies(service)?;
         self.ring.cancel_all(CLOSE_ROUND_WAIT);
         self.finish_replies(service)
@@ -374,7 +367,7 @@ impl DatagramIo for UringIo {
 impl Drop for UringIo {
     fn drop(&mut self) {
         if !self.close() {
-            // The memory stays mapped. That is harmless; a kernel that writes to memory with another use is not.
+            // The memory stays mapped. That is harmless; a kernel that writes to reused memory is not.
             return;
         }
         // SAFETY: all receives have completed, and the ring is about to be closed.

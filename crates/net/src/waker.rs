@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Wakes one thread, such as a worker; cheap to clone. A wake is remembered until the thread waits again, or until the worker's
-/// next poll round. Several wakes before that count as one.
+/// Wakes one thread, such as a worker; cheap to clone. A wake is remembered until the thread waits again, or until the
+/// worker's next poll round. Several wakes before that count as one.
 #[derive(Clone, Debug)]
 pub struct Waker {
     event: Arc<OwnedFd>,
@@ -39,10 +39,8 @@ impl Event for OwnedFd {
 }
 
 impl Waker {
-    /// Creates the waker of a thread that is no worker, and waits with [`wait`](Self::wait).
-    ///
-    /// # Errors
-    /// Fails if the process has no free descriptor.
+    /// Creates the waker of a thread that is no worker, and waits with [`wait`](Self::wait). Fails if the process has
+    /// no free descriptor.
     pub fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { event: Arc::new(event) })

@@ -1,14 +1,14 @@
 //! The back end over AF_XDP sockets, beside the ordinary ones.
 //!
-//! This module owns the order of events: which socket is served when, when the worker waits, and what the eBPF program is told
-//! of it. Rings and frames are those of [`shoal_xdp::socket`]; the ordinary sockets are those of [`MmsgIo`].
+//! This module owns the order of events: which socket is served when, when the worker waits, and what the eBPF program
+//! is told of it. [`shoal_xdp::socket`] has the rings and frames; [`MmsgIo`] has the ordinary sockets.
 //!
-//! A reply is written into the frame of its request, and goes back the way that the request came. No system call is made for
-//! a datagram: a round takes one for sending, and a worker without frames one for waiting.
+//! A reply is written into the frame of its request, and takes the same way back. No datagram takes a system call of
+//! its own: a round takes one for sending, and a worker without frames one for waiting.
 //!
 //! A frame has 4 KiB: a request in its first half, and room for the reply at its end. The headers of the reply are
 //! written before the payload once its length is known, and the same frame goes into the transmit ring. The engine
-//! writes its reply there as it writes it into the buffers of the other back ends.
+//! writes its reply there just as into the buffers of the other back ends.
 
 mod queue;
 
@@ -22,28 +22,30 @@ use shoal_xdp::socket::{Answered, Failure, Frame};
 
 use crate::mmsg::OTHERS_MAX;
 use crate::stream::Readiness;
-use crate::{Counters, DatagramIo, MmsgIo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets};
+use crate::{
+    Counters, DatagramIo, MmsgIo, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets, Unread, Unsent, XdpDrop,
+};
 pub use queue::{QueueLoss, XdpQueue};
 
-/// How many rounds that served frames pass before the ordinary sockets are looked at as well. That takes a system call, a
-/// microsecond or two; a full round takes some 250.
+/// Rounds with served frames between two checks of the ordinary sockets. A check takes a system call, a microsecond or
+/// two; a full round takes some 250.
 const ROUNDS_PER_LOOK: u32 = 4;
 
-/// How many busy rounds pass before the counts of the kernel are read, with two system calls for each queue.
+/// Busy rounds between two reads of the kernel's counts, which take two system calls for each queue.
 const ROUNDS_PER_REPORT: u32 = 64;
 
-/// Maximum wait while the kernel has not taken all replies: it does so when it is called again.
+/// Maximum wait while the kernel has not taken all replies: it takes more when it is called again.
 const UNSENT_WAIT: Duration = Duration::from_millis(5);
 
-/// How often a pause looks whether the kernel has sent everything, and how long it waits each time.
+/// How often a pause checks whether the kernel has sent everything, and the wait before each check.
 const COMPLETION_LOOKS_MAX: usize = 50;
 const COMPLETION_WAIT: Duration = Duration::from_millis(1);
 
-/// The back end over AF_XDP sockets and, for what does not come by them, ordinary ones.
+/// The back end over AF_XDP sockets, with ordinary ones for all other datagrams.
 #[derive(Debug)]
 pub struct XdpIo {
     sockets: MmsgIo,
-    /// Each has its descriptor among those that `sockets` waits for, at the same place.
+    /// The descriptor of each is among those that `sockets` waits for, at the same place.
     queues: Vec<XdpQueue>,
     rounds: u32,
 }
@@ -52,10 +54,7 @@ pub struct XdpIo {
 type Replies = ArrayVec<Option<(usize, usize)>, BATCH_MAX>;
 
 impl XdpIo {
-    /// Takes over the sockets of a worker.
-    ///
-    /// # Errors
-    /// Returns an error if there are too many, or if there is not enough memory.
+    /// Takes over the sockets of a worker. Fails if there are too many, or if there is not enough memory.
     pub fn open(sockets: Sockets, queues: Vec<XdpQueue>) -> io::Result<Self> {
         if queues.len() > OTHERS_MAX {
             let problem = format!("a worker can serve {OTHERS_MAX} queues, not {}", queues.len());
@@ -67,7 +66,7 @@ impl XdpIo {
         Ok(io)
     }
 
-    /// Takes the queues, for a back end that takes the place of this one.
+    /// Takes the queues, for a back end that replaces this one.
     #[must_use]
     pub fn take_queues(&mut self) -> Vec<XdpQueue> {
         for index in (0..self.queues.len()).rev() {
@@ -104,14 +103,14 @@ impl XdpIo {
         taken
     }
 
-    /// Gives a queue up. Frames that arrive at it go to the ordinary sockets from now on.
+    /// Gives a queue up. Its later frames go to the ordinary sockets.
     fn lose(&mut self, index: usize, reason: Failure) {
         self.sockets.remove_other(index);
         self.queues.remove(index).abandon(reason);
-        self.sockets.counters().xdp.lost.add(1);
+        self.sockets.counters().xdp.lost.increment();
     }
 
-    /// Does to each queue what may fail, and gives up those where it does.
+    /// Applies a fallible action to each queue, and gives up those where it fails.
     fn try_each(&mut self, mut action: impl FnMut(&mut XdpQueue) -> Result<(), Failure>) {
         for index in (0..self.queues.len()).rev() {
             if let Err(reason) = action(&mut self.queues[index]) {
@@ -120,8 +119,8 @@ impl XdpIo {
         }
     }
 
-    /// Counts what the kernel has counted. `is_idle` tells that there was nothing to do for a while. A socket that another process
-    /// still uses is left to that.
+    /// Adds up the kernel's counts. `is_idle` means that there was nothing to do for some time. Skips a socket that
+    /// another process still uses.
     fn report(&mut self, is_idle: bool) {
         self.try_each(|queue| if queue.is_own() { queue.socket().check() } else { Ok(()) });
         let counters = &self.sockets.counters().xdp;
@@ -160,7 +159,7 @@ impl DatagramIo for XdpIo {
             taken += self.serve_sockets(Duration::ZERO, service)?;
         }
         let frames = self.serve_queues(service);
-        // Without a wait, nothing may have arrived because there was no time for it.
+        // Without a wait, nothing may have arrived just for lack of time.
         let is_idle = !timeout.is_zero() && !has_frames && taken + frames == 0;
         if is_idle || self.rounds.is_multiple_of(ROUNDS_PER_REPORT) {
             self.report(is_idle);
@@ -177,7 +176,7 @@ impl DatagramIo for XdpIo {
             // Another process still uses the rings.
             return self.sockets.pause(service);
         }
-        // The rings hold no more than this. Frames that arrive in the meantime wait there for the next owner of the rings.
+        // The rings hold no more than this. Later frames wait there for the next owner of the rings.
         let frames_max: usize = self.queues.iter().map(|queue| queue.socket().receiving_max() as usize).sum();
         let mut served = 0;
         while served < frames_max {
@@ -198,7 +197,7 @@ impl DatagramIo for XdpIo {
     }
 }
 
-/// Exchanges one batch on one queue. Returns the number of frames that have arrived. If none, the ring is now empty.
+/// Exchanges one batch on one queue. Returns the number of arrived frames. If none, the ring is now empty.
 fn exchange(
     queue: &mut XdpQueue,
     counters: &Counters,
@@ -208,7 +207,7 @@ fn exchange(
     if arrived == 0 {
         return Ok(0);
     }
-    // They are filled in where they are, since a batch of them is several kilobytes to move.
+    // They are filled in place, since a batch of them is several kilobytes to move.
     let mut datagrams = ArrayVec::<_, BATCH_MAX>::new();
     let mut replies = Replies::new();
     let mut frames = ArrayVec::<_, BATCH_MAX>::new();
@@ -224,21 +223,21 @@ fn exchange(
 
 /// Returns the datagram of a frame, if it is one to serve. Counts it.
 fn read(frame: &[u8], counters: &Counters) -> Option<Datagram> {
-    // The program has looked at the headers, but not at all checksums, and a frame may come from another program.
+    // The program has checked the headers, but not all checksums, and a frame may come from another program.
     let Ok(datagram) = parse(frame) else {
-        counters.xdp.malformed.add(1);
+        counters.xdp.drops.of(XdpDrop::Malformed).increment();
         return None;
     };
     if !datagram.checksum(frame).is_acceptable() {
-        counters.xdp.bad_checksum.add(1);
+        counters.xdp.drops.of(XdpDrop::BadChecksum).increment();
         return None;
     }
     let family = counters.family(&datagram.destination);
     if datagram.payload.len() > REQUEST_BYTES_MAX {
-        family.oversized.add(1);
+        family.unread.of(Unread::Oversized).increment();
         return None;
     }
-    family.received.add(1);
+    family.received.increment();
     Some(datagram)
 }
 
@@ -260,7 +259,7 @@ fn serve(
         }
     }
     if !batch.is_empty() {
-        counters.batches.add(1);
+        counters.batches.increment();
         service.serve(&mut batch);
     }
     let mut lengths = ArrayVec::<usize, BATCH_MAX>::new();
@@ -274,7 +273,7 @@ fn serve(
         }
         let head = write_reply_head(frame.received, datagram, frame.reply, REPLY_HEAD_BYTES_MAX, bytes);
         let Ok(start) = head else {
-            counters.family(&datagram.destination).send_failed.add(1);
+            counters.family(&datagram.destination).unsent.of(Unsent::Failed).increment();
             return None;
         };
         Some((start, REPLY_HEAD_BYTES_MAX + bytes - start))
@@ -282,7 +281,7 @@ fn serve(
     replies.extend(frames.iter_mut().zip(datagrams).map(reply));
 }
 
-/// Counts the replies of a batch, of which the last ones were dropped.
+/// Counts the replies of a batch, the last of which were dropped.
 fn count_answered(
     datagrams: &[Option<Datagram>],
     replies: &Replies,
@@ -292,7 +291,8 @@ fn count_answered(
     let replied = datagrams.iter().zip(replies).filter(|(_, reply)| reply.is_some());
     for (place, datagram) in replied.filter_map(|(datagram, _)| datagram.as_ref()).enumerate() {
         let family = counters.family(&datagram.destination);
-        if place < answered.sent { family.sent.add(1) } else { family.send_full.add(1) }
+        let counter = if place < answered.sent { &family.sent } else { family.unsent.of(Unsent::Full) };
+        counter.increment();
     }
-    counters.xdp.transmit_full.add(answered.dropped);
+    counters.xdp.drops.of(XdpDrop::TransmitFull).add(answered.dropped as u64);
 }

@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Kind, PATIENCE, bind_one, connect};
-use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX};
+use shoal_net::{DatagramIo, Echo, REQUEST_BYTES_MAX, Unread};
 use shoal_testkit::allocator::{CountingAllocator, allocations};
 
 over_every_back_end! {
@@ -48,7 +48,7 @@ fn polls_allocate_nothing(kind: Kind) {
 
     for family in [&counters.v4, &counters.v6] {
         assert_eq!(family.received.read(), (ROUNDS * BURST) as u64);
-        assert_eq!(family.oversized.read(), ROUNDS as u64);
+        assert_eq!(family.unread.of(Unread::Oversized).read(), ROUNDS as u64);
     }
 }
 

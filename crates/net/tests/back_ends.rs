@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::{Kind, PATIENCE, Server, ask, bind, bind_one, connect, connect_from, receive, settings};
 use shoal_base::transport::datagram::{BATCH_MAX, DatagramService, Exchange, REPLY_BYTES_MAX};
 use shoal_net::{
-    DatagramIo, Echo, InheritedSockets, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets, TaskRun, UringIo,
-    UringSettings,
+    DatagramIo, Echo, InheritedSockets, POLL_BATCHES_MAX, REQUEST_BYTES_MAX, Sockets, TaskRun, Unread,
+    UringIo, UringSettings,
 };
 
 over_every_back_end! {
@@ -163,7 +163,7 @@ fn requests_of_every_length(kind: Kind) {
         }
     }
     for family in [&server.counters.v4, &server.counters.v6] {
-        assert_eq!(family.oversized.read(), served.len() as u64);
+        assert_eq!(family.unread.of(Unread::Oversized).read(), served.len() as u64);
         assert_eq!(family.received.read(), served.len() as u64);
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use shoal_base::transport::datagram::{DatagramService, Exchange};
 use shoal_net::{
     Backend, ClientSettings, ConnectError, DatagramIo, SEGMENTS_MAX, SOCKETS_MAX, SocketSettings, Sockets,
+    Unread,
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -122,7 +123,7 @@ fn a_refused_datagram_is_counted_and_ends_nothing() {
         let (counters, mut sender) = (sockets.counters(), sockets.segmented_sender());
         let mut io = backend.open(sockets).unwrap();
         sender.send(0, None, &[0; 16], 16).unwrap();
-        while counters.v4.receive_failed.read() == 0 {
+        while counters.v4.unread.of(Unread::Failed).read() == 0 {
             io.poll(Duration::from_millis(10), &mut Listener::default()).unwrap();
         }
     }

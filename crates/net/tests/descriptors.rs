@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::stream::{BYE, Client, LIMITS, Script, addrs, is_ready, listen};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use shoal_net::stream::{Readiness, StreamCounters, StreamIo, StreamListeners};
+use shoal_net::stream::{EndReason, Readiness, StreamCounters, StreamIo, StreamListeners};
 
 /// A worker whose poll rounds the test runs.
 struct Worker {
@@ -150,7 +150,7 @@ fn without_descriptors_and_idle_connections_the_oldest_makes_room() {
         worker.poll_until_idle();
         worker.now_ms += 100;
     }
-    let evicted = usize::try_from(worker.counters.evicted.read()).unwrap();
+    let evicted = usize::try_from(worker.counters.ended.of(EndReason::Evicted).read()).unwrap();
     assert_eq!(worker.io.connections() + evicted, CLIENTS);
     assert!(worker.counters.accept_failed.read() < 50, "it tries again and again");
     assert!((1..=7).contains(&evicted), "{evicted}");
@@ -179,7 +179,7 @@ fn without_descriptors_an_idle_connection_makes_room() {
         worker.poll_until_idle();
         client.expect("made it\n");
     }
-    let evicted = worker.counters.evicted.read();
+    let evicted = worker.counters.ended.of(EndReason::Evicted).read();
     assert!((14..20).contains(&evicted), "{:?}", worker.counters);
     clients[0].expect_end(BYE);
     clients[19].send_text("echo still here\n");

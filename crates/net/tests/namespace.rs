@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{Kind, Server, bind_one, connect_from, receive, settings};
 use isolation::{configure, in_namespace};
-use shoal_net::{DatagramIo, Echo, SocketSettings, Sockets};
+use shoal_net::{DatagramIo, Echo, SocketSettings, Sockets, Unsent};
 
 over_every_back_end! {
     replies_leave_from_the_v6_address_asked,
@@ -92,7 +92,7 @@ fn an_unreachable_source_is_counted(kind: Kind) {
         io.drain(&mut Echo::default(), || true).unwrap();
         assert_eq!(receive(&stays), b"still there");
         drop(io);
-        assert_eq!(counters.v4.send_unreachable.read(), 3);
+        assert_eq!(counters.v4.unsent.of(Unsent::Unreachable).read(), 3);
         assert_eq!(counters.v4.sent.read(), 1);
         Some(())
     });
@@ -114,7 +114,7 @@ fn a_full_send_buffer_drops_and_does_not_wait(kind: Kind) {
         configure("tc qdisc add dev lo root tbf rate 1kbit burst 2000 limit 1000000")?;
         while io.poll(Duration::from_millis(20), &mut Echo::default()).unwrap() > 0 {}
         drop(io);
-        let (sent, full) = (counters.v4.sent.read(), counters.v4.send_full.read());
+        let (sent, full) = (counters.v4.sent.read(), counters.v4.unsent.of(Unsent::Full).read());
         assert!(full > COUNT / 2, "{full} replies found the buffer full");
         assert_eq!(sent + full, COUNT);
         Some(())

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::net::TcpStream;
 
 use common::stream::{BYE, Client, LIMITS, Script, StreamServer, addrs, listen, until};
-use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo};
+use shoal_net::stream::{Direction, POLL_EVENTS_MAX, StreamIo};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
@@ -19,7 +19,7 @@ fn a_shutdown_finishes_requests_in_progress() {
     asking.send_text("echo some");
     slow.send_text("big 16000000\n");
     server.await_connections(3);
-    until(|| server.counters.received_bytes.read() == 27);
+    until(|| server.counters.bytes.of(Direction::In).read() == 27);
     server.begin_shutdown();
     idle.expect_end(BYE);
     assert!(TcpStream::connect(server.addrs[0]).is_err());
@@ -69,7 +69,7 @@ fn in_the_end_the_rest_is_closed_with_a_last_message() {
     asking.send_text("ech");
     slow.send_text("big 16000000\n");
     lingering.send_text("linger\n");
-    while counters.received_bytes.read() < 28 {
+    while counters.bytes.of(Direction::In).read() < 28 {
         io.poll(0, &mut service).unwrap();
     }
     io.poll(0, &mut service).unwrap();

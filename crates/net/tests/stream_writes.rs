@@ -14,7 +14,9 @@ use common::stream::{
     Account, BYE, Client, GONE, LIMITS, PING, Script, StreamServer, addrs, is_ready, listen, until,
 };
 use common::{Kind, bind_one};
-use shoal_net::stream::{INPUT_BYTES_MAX, Readiness, StreamCounters, StreamIo, StreamLimits};
+use shoal_net::stream::{
+    Direction, EndReason, INPUT_BYTES_MAX, Readiness, StreamCounters, StreamIo, StreamLimits,
+};
 use shoal_net::{DatagramIo, Echo, TaskRun};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
@@ -111,7 +113,9 @@ fn all_queued_output_leaves_in_one_write() {
     // The same for output that several inputs of one poll round cause.
     let text: String = (0..50).map(|round| format!("queue 2 {round}\n")).collect();
     clients[..2].iter_mut().for_each(|client| client.send_text(&text));
-    while worker.counters.received_bytes.read() < 3 * "upgrade\n".len() as u64 + 2 * text.len() as u64 {
+    while worker.counters.bytes.of(Direction::In).read()
+        < 3 * "upgrade\n".len() as u64 + 2 * text.len() as u64
+    {
         worker.poll_until_idle();
     }
     worker.poll_until_idle();
@@ -143,7 +147,7 @@ fn output_within_a_request_does_not_extend_its_time() {
     for client in [&mut client, &mut other] {
         client.send_text("ech");
     }
-    until(|| server.counters.received_bytes.read() == 2 * "upgrade\necho ready\nech".len() as u64);
+    until(|| server.counters.bytes.of(Direction::In).read() == 2 * "upgrade\necho ready\nech".len() as u64);
     for step in 1..=3 {
         server.set_clock(step * 100);
         server.account.queue(0, "news\n");
@@ -152,7 +156,7 @@ fn output_within_a_request_does_not_extend_its_time() {
     other.ask("o in time\n", "in time\n");
     server.set_clock(301);
     client.expect_end(BYE);
-    assert_eq!(server.counters.timed_out_request.read(), 1);
+    assert_eq!(server.counters.ended.of(EndReason::SlowRequest).read(), 1);
     other.ask("echo still here\n", "still here\n");
 }
 
@@ -163,9 +167,9 @@ fn a_client_always_within_a_message_has_time_for_each() {
     let server = start(limits);
     let (mut steady, mut slow) = (upgrade(&server), upgrade(&server));
     let send_text = |client: &mut Client, text: &str| {
-        let before = server.counters.received_bytes.read();
+        let before = server.counters.bytes.of(Direction::In).read();
         client.send_text(text);
-        until(|| server.counters.received_bytes.read() == before + text.len() as u64);
+        until(|| server.counters.bytes.of(Direction::In).read() == before + text.len() as u64);
         // The input may be counted before it is processed.
         server.await_polls();
     };
@@ -188,7 +192,7 @@ fn a_client_always_within_a_message_has_time_for_each() {
     assert_eq!(server.connections(), 1);
     server.set_clock(601);
     steady.expect_end(BYE);
-    assert_eq!(server.counters.timed_out_request.read(), 2);
+    assert_eq!(server.counters.ended.of(EndReason::SlowRequest).read(), 2);
 }
 
 #[test]
@@ -196,9 +200,9 @@ fn queued_output_comes_behind_a_reply() {
     let server = start(LIMITS);
     let mut client = upgrade(&server);
     for text in [format!("big {HUGE}\n"), format!("more 16 {}\n", HUGE / 16)] {
-        let before = server.counters.received_bytes.read();
+        let before = server.counters.bytes.of(Direction::In).read();
         client.send_text(&text);
-        until(|| server.counters.received_bytes.read() > before);
+        until(|| server.counters.bytes.of(Direction::In).read() > before);
         server.await_polls();
         server.account.queue(0, "news\n");
         server.await_polls();
@@ -296,7 +300,8 @@ fn a_slow_reader_that_does_not_catch_up_is_disconnected() {
     server.account.queue(0, &"x".repeat(HUGE));
     asking.send_text(&format!("big {HUGE}\n"));
     until(|| {
-        server.counters.sent_bytes.read() > 0 && server.account.received_bytes.load(Ordering::Relaxed) > 40
+        server.counters.bytes.of(Direction::Out).read() > 0
+            && server.account.received_bytes.load(Ordering::Relaxed) > 40
     });
     server.await_polls();
     server.set_clock(500);
@@ -311,7 +316,7 @@ fn a_slow_reader_that_does_not_catch_up_is_disconnected() {
     }
     server.set_clock(6 * 501);
     server.await_connections(0);
-    assert_eq!(server.counters.timed_out_send.read(), 2);
+    assert_eq!(server.counters.ended.of(EndReason::SlowReader).read(), 2);
     assert!(slow.0.read_to_end(&mut Vec::new()).is_err());
 }
 
@@ -327,7 +332,7 @@ fn a_write_may_end_a_connection() {
     }
     server.await_connections(0);
     let counters = &server.counters;
-    assert_eq!((counters.closed.read(), counters.failed.read()), (4, 0));
+    assert_eq!((counters.closed.read(), counters.ended.of(EndReason::Failed).read()), (4, 0));
 }
 
 #[test]
@@ -345,7 +350,7 @@ fn silent_peers_are_pinged() {
         alive.ask("echo here\n", answer);
     }
     gone.expect_end([PING, GONE].concat());
-    assert_eq!((server.connections(), server.counters.timed_out_silent.read()), (1, 1));
+    assert_eq!((server.connections(), server.counters.ended.of(EndReason::Silent).read()), (1, 1));
 }
 
 #[test]
@@ -368,31 +373,11 @@ fn output_is_no_sign_of_life() {
 }
 
 #[test]
-fn established_connections_are_evicted_last() {
-    let limits = StreamLimits { connections_max: 3, ..LIMITS };
-    let server = start(limits);
-    let (mut first, mut second, mut idle) = (upgrade(&server), upgrade(&server), server.connect());
-    idle.ask("echo hello\n", "hello\n");
-    // Both are as old, and the second has received something since.
-    first.ask("establish\necho hello\n", "hello\n");
-    server.account.queue(1, "news\n");
-    second.expect("news\n");
-    let mut third = upgrade(&server);
-    idle.expect_end(BYE);
-    let mut fourth = upgrade(&server);
-    second.expect_end(BYE);
-    for client in [&mut first, &mut third, &mut fourth] {
-        client.ask("echo still here\n", "still here\n");
-    }
-    assert_eq!((server.connections(), server.counters.evicted.read()), (3, 2));
-}
-
-#[test]
 fn upgraded_connections_are_closed_at_the_shutdown() {
     let server = start(LIMITS);
     let (mut upgraded, mut asking) = (upgrade(&server), upgrade(&server));
     asking.send_text("echo some");
-    until(|| server.counters.received_bytes.read() == 2 * "upgrade\necho ready\n".len() as u64 + 9);
+    until(|| server.counters.bytes.of(Direction::In).read() == 2 * "upgrade\necho ready\n".len() as u64 + 9);
     server.begin_shutdown();
     upgraded.expect_end(BYE);
     asking.send_text("thing\n");
@@ -490,7 +475,7 @@ fn everybody_tells_everybody() {
         }
     });
     server.await_connections(0);
-    assert_eq!(server.counters.failed.read(), 0);
+    assert_eq!(server.counters.ended.of(EndReason::Failed).read(), 0);
 }
 
 /// Receives the numbers of all clients, each in order.

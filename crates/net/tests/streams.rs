@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use common::stream::{Client, LIMITS, Script, StreamServer, addrs, is_ready, listen, listen_shared, until};
 use common::{Kind, PATIENCE, bind_one, connect};
-use shoal_net::stream::{INPUT_BYTES_MAX, ListenAddress, StreamIo, StreamListeners};
+use shoal_net::stream::{Direction, EndReason, INPUT_BYTES_MAX, ListenAddress, StreamIo, StreamListeners};
 use shoal_net::{DatagramIo, Echo, TaskRun, Waker};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
@@ -51,10 +51,19 @@ fn every_next() {
     let (opened, closed) = (&server.account.opened, &server.account.closed);
     assert_eq!((opened.load(Ordering::Relaxed), closed.load(Ordering::Relaxed)), (3, 3));
     let counters = &server.counters;
-    assert_eq!((counters.accepted.read(), counters.closed.read(), counters.failed.read()), (3, 3, 0));
-    assert_eq!(counters.received_bytes.read(), server.account.received_bytes.load(Ordering::Relaxed) as u64);
+    assert_eq!(
+        (counters.accepted.read(), counters.closed.read(), counters.ended.of(EndReason::Failed).read()),
+        (3, 3, 0)
+    );
+    assert_eq!(
+        counters.bytes.of(Direction::In).read(),
+        server.account.received_bytes.load(Ordering::Relaxed) as u64
+    );
     let sent_bytes = 10 * "0\n".len() + 90 * "10\n".len() + "later\n".len() + 10;
-    assert_eq!(counters.sent_bytes.read(), (sent_bytes + "the end\n".len() + "for a while\n".len()) as u64);
+    assert_eq!(
+        counters.bytes.of(Direction::Out).read(),
+        (sent_bytes + "the end\n".len() + "for a while\n".len()) as u64
+    );
 }
 
 #[test]
@@ -130,7 +139,7 @@ fn input_of_a_client_that_does_not_read_is_not_read() {
     let mut slow = server.connect();
     slow.send_text(&format!("big {BYTES}\n"));
     let line = b"echo again\n";
-    until(|| server.counters.received_bytes.read() > 0);
+    until(|| server.counters.bytes.of(Direction::In).read() > 0);
     server.await_polls();
     let written = slow.flood(line);
     let received = server.account.received_bytes.load(Ordering::Relaxed);
@@ -158,7 +167,7 @@ fn a_half_closed_client_gets_its_answer() {
     client.0.shutdown(Shutdown::Write).unwrap();
     client.expect_end("");
     server.await_connections(0);
-    assert_eq!(server.counters.failed.read(), 0);
+    assert_eq!(server.counters.ended.of(EndReason::Failed).read(), 0);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::{PATIENCE, Server, ask, settings};
 use isolation::{configure, in_namespace};
 use peer::Peer;
-use shoal_net::{AnyIo, Backend, Counters, DatagramIo, Echo, Sockets, XdpIo, XdpQueue};
+use shoal_net::{AnyIo, Backend, Counters, DatagramIo, Echo, Sockets, XdpDrop, XdpIo, XdpQueue};
 use shoal_testkit::allocator::{CountingAllocator, allocations};
 use shoal_xdp::frame::Head;
 use shoal_xdp::interface::{Interface, Segment, Vlan, segments};
@@ -226,8 +226,18 @@ fn frames_are_conserved() {
         await_count(&counters, 256, |counters| counters.xdp.frames_free.read());
         let xdp = &counters.xdp;
         assert!(xdp.frames.read() > DATAGRAMS / 10, "{counters:?}");
-        assert_eq!((xdp.kernel_dropped.read(), xdp.kernel_ring_full.read()), (0, 0));
-        assert_eq!((xdp.bad_descriptors.read(), xdp.malformed.read(), xdp.bad_checksum.read()), (0, 0, 0));
+        assert_eq!(
+            (xdp.drops.of(XdpDrop::KernelOther).read(), xdp.drops.of(XdpDrop::KernelRingFull).read()),
+            (0, 0)
+        );
+        assert_eq!(
+            (
+                xdp.drops.of(XdpDrop::BadDescriptor).read(),
+                xdp.drops.of(XdpDrop::Malformed).read(),
+                xdp.drops.of(XdpDrop::BadChecksum).read()
+            ),
+            (0, 0, 0)
+        );
         assert_eq!(xdp.frames_total.read(), 256);
     });
 }
@@ -295,7 +305,8 @@ fn what_the_kernel_drops_is_counted() {
         // A wait without frames makes it ask the kernel.
         assert_eq!(io.poll(Duration::from_millis(1), &mut Echo::default()).unwrap(), 0);
         let xdp = &counters.xdp;
-        let dropped = xdp.kernel_dropped.read() + xdp.kernel_ring_full.read();
+        let dropped =
+            xdp.drops.of(XdpDrop::KernelOther).read() + xdp.drops.of(XdpDrop::KernelRingFull).read();
         assert!(dropped > 0, "{counters:?}");
         assert_eq!(xdp.frames.read() + dropped, DATAGRAMS, "{counters:?}");
         assert_eq!(xdp.frames_free.read(), 64);
@@ -325,7 +336,7 @@ fn wrong_checksums_are_not_answered() {
         });
         await_count(&server.counters, 1, |counters| counters.xdp.frames.read());
         assert_eq!(ask(&client, b"right"), b"right");
-        await_count(&server.counters, 1, |counters| counters.xdp.bad_checksum.read());
+        await_count(&server.counters, 1, |counters| counters.xdp.drops.of(XdpDrop::BadChecksum).read());
         assert_eq!(server.counters.v4.received.read(), 1);
         await_count(&server.counters, 64, |counters| counters.xdp.frames_free.read());
     });

@@ -16,32 +16,33 @@ pub struct Settings {
     /// Maximum number of peers of all swarms together. When more than half of it, or of the memory, is in use, each
     /// source is limited to a share that falls with the free part.
     pub peers_max: u64,
-    /// Maximum memory in bytes, as [`Totals::bytes`](shoal_base::Totals::bytes) counts it: [`PEER_BYTES`] for
-    /// each peer, and 12 for each of its offers of the last two minutes that has no answer, of which 64 are remembered; 48 and
-    /// 16 for a peer that is connected to another node, or not the first of its node with its peer id.
-    /// At the ceiling, new peers are refused, and offers are remembered and relayed only in memory that is already
-    /// allocated.
+    /// Maximum memory in bytes, as [`Totals::bytes`](shoal_base::Totals::bytes) counts it: [`PEER_BYTES`] for each
+    /// peer, and 12 for each of its unanswered offers of the last two minutes, of which 64 are remembered. A peer that
+    /// is connected to another node, or is not the first of its node with its peer id, has 16 offers of 48 bytes at
+    /// most. At the ceiling, new peers are refused, and offers are remembered and relayed only in memory that is
+    /// already allocated.
     pub memory_bytes_max: u64,
     /// Maximum number of bytes per second that a connection may have relayed as offers, averaged over eight seconds. An
-    /// offer counts as [`MESSAGE_BYTES_MIN`](crate::MESSAGE_BYTES_MIN) at least. A source may have eight times as many, and
-    /// an IPv6 /48 64 times as many; to one receiver, it may send an eighth of the offers. Zero means no limit.
+    /// offer counts as [`MESSAGE_BYTES_MIN`](crate::MESSAGE_BYTES_MIN) at least. A source may have eight times as many,
+    /// and an IPv6 /48 64 times as many. To one receiver, a source may send an eighth of the offers of a connection.
+    /// Zero means no limit.
     pub relay_rate_max: u32,
-    /// Maximum share of the peers of a swarm, in per cent, that are of one IPv4 address or IPv6 /48; 0 means no limit. It
-    /// is checked when a peer joins, in swarms of more than 128 peers by a sample of as many. Some peers of a source are
-    /// admitted in any case, see [`swarm_share`](shoal_base::source::swarm_share).
+    /// Maximum share of the peers of a swarm, in per cent, that belong to one IPv4 address or IPv6 /48; 0 means no
+    /// limit. It is checked when a peer joins; in swarms of more than 128 peers, a sample of 128 is checked. Some peers
+    /// of a source are always admitted, see [`swarm_share`](shoal_base::source::swarm_share).
     pub swarm_share_max: u32,
-    /// The peers and torrents of each source in all swarms, and their limits, if there are any. Each peer counts as a
-    /// torrent of its own.
+    /// The peers and torrents of each source in all swarms, and their limits, if there are any. Each peer counts as one
+    /// torrent.
     pub holdings: Option<Arc<Holdings>>,
     /// Seconds after its last announce at which a peer is forgotten although its connection is open. This usually
-    /// happens within an eighth of the lifetime more, at the latest within two eighths.
+    /// happens within a further eighth of the lifetime, at the latest within two eighths.
     pub peer_lifetime_s: u32,
     /// Secret of the keyed hashing.
     pub hash_key: [u64; 2],
 }
 
-/// Maximum memory of a peer without its offers: that of a peer alone in its swarm, just after the tables of its shard
-/// have grown, with two entries in the list of its connection. In a large swarm, a peer takes about 200 bytes.
+/// Maximum memory of a peer without its offers: a peer alone in its swarm, just after the tables of its shard have
+/// grown, with two entries in the list of its connection. In a large swarm, a peer takes about 200 bytes.
 pub const PEER_BYTES: u64 = 360;
 
 /// Maximum memory of a peer, including its offers.
@@ -77,17 +78,17 @@ impl fmt::Debug for Settings {
     }
 }
 
-/// A connection, among those of all workers, or another node of a cluster.
+/// A connection of any worker, or another node of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     /// The worker of the connection, or [`REMOTE_WORKER`].
     pub worker: u16,
-    /// The handle of the connection within its worker, or that of the node.
+    /// The handle of the connection within its worker, or of the node.
     pub handle: Handle,
 }
 
-/// The worker of peers that are connected to other nodes. Their addresses are those of their nodes, and messages for them go
-/// to the mailbox from which one thread sends them there.
+/// The worker number of peers that are connected to other nodes. Their address is their node, and messages for them go
+/// to the mailbox of the thread that sends them there.
 pub const REMOTE_WORKER: u16 = u16::MAX;
 
 impl Address {
@@ -113,7 +114,7 @@ pub struct RemoteAnnounce {
     pub source: Source,
     /// The peer id.
     pub peer_id: PeerId,
-    /// The change of its state. `Complete` stands for a download that its node has counted.
+    /// The change of its state. `Complete` stands for a download that the other node has counted.
     pub action: Action,
 }
 
@@ -124,18 +125,18 @@ pub struct Announce<'a> {
     pub address: Address,
     /// The source of the connection.
     pub source: Source,
-    /// The peer id that the client chose. Together with the info hash and the connection, it identifies the peer: each
-    /// connection may have a peer with any id, whether others have one or not.
+    /// The peer id that the client chose. Info hash, connection and peer id together identify the peer: each connection
+    /// may have a peer with any id, even if other connections have one too.
     pub peer_id: PeerId,
     /// The change of its state. A download is counted once for each peer, even if it leaves and returns within its
     /// lifetime, and a few times for each source within that time.
     pub action: Action,
     /// Whether the connection may have one more peer.
     pub may_join: bool,
-    /// Whether the source is exempt from the limits on its peers, torrents and share of the swarm. Its peers count all the
-    /// same.
+    /// Whether the source is exempt from the limits on its peers, torrents and share of the swarm. Its peers still
+    /// count.
     pub is_exempt: bool,
-    /// The offers of the peer. Each goes to a different peer, as far as there are enough.
+    /// The offers of the peer. Each goes to a different peer; if there are too few peers, the last offers go nowhere.
     pub offers: &'a [OfferKey],
 }
 
@@ -146,11 +147,11 @@ pub struct Announced {
     pub counts: Counts,
     /// Whether the peer is new to the connection.
     pub joined: bool,
-    /// The change of the peer, as other nodes are told of it. They know one peer of each id at this node, so there is no
-    /// change for them while another connection is the first one with the id.
+    /// The change of the peer for other nodes. They know one peer of each id at this node, so nothing changes for them
+    /// while another connection is the first one with the id.
     pub change: PeerChange,
-    /// The first connection with a peer of the same id, if this one has just joined. It may be dead: a client that moved to
-    /// another network is back before the tracker notices.
+    /// The first connection with a peer of the same id, if this one has just joined. It may be dead: a client that
+    /// moved to another network returns before the tracker notices.
     pub older: Option<Address>,
 }
 
@@ -165,14 +166,14 @@ pub struct OfferTarget {
     pub(crate) position: u32,
 }
 
-/// The reason why a peer does not enter a swarm. The swarms are unchanged.
+/// The reason why a peer does not enter a swarm. The swarms do not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
-    /// The peer would be new to the connection, which may not have more peers.
+    /// The peer would be new to the connection, which may not have more.
     MayNotJoin,
     /// The maximum number of peers, or of bytes, is reached.
     Full,
-    /// Room is short, and the source of the peer holds its full share.
+    /// Room is short, and the source of the peer already has its full share.
     OverShare,
     /// The source of the peer would exceed a limit.
     Excess(Excess),
@@ -185,7 +186,7 @@ pub struct Left {
     pub counts: Counts,
     /// Whether the peer was present as a peer of this connection.
     pub was_present: bool,
-    /// Whether other nodes are told that it has left: it was the first one of this node with its peer id.
+    /// Whether other nodes must learn that it has left: it was the first peer of this node with its peer id.
     pub was_first: bool,
 }
 
@@ -200,7 +201,7 @@ pub struct ConnectedPeer {
     pub age_s: u32,
 }
 
-/// An offer that waits for its answer, as another process continues it.
+/// An offer that waits for its answer, for another process to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingOfferState {
     /// The keyed hash of the offer and its receiver. Only a process with the same key can match it.
@@ -209,14 +210,14 @@ pub struct PendingOfferState {
     pub left_s: u32,
 }
 
-/// The part of a peer in a swarm that another process continues.
+/// The state of a peer in a swarm, for another process to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Membership {
     /// Whether it has the complete torrent.
     pub seeds: bool,
     /// Seconds since its last announce.
     pub age_s: u32,
-    /// Whether it has been decided if its download is counted.
+    /// Whether the tracker has already decided about counting its download.
     pub is_download_decided: bool,
     /// The number of downloads that the swarm has counted.
     pub swarm_completed: u32,
@@ -231,9 +232,9 @@ pub struct Membership {
 pub enum ReceivedOffer {
     /// It is pending, and goes to this connection.
     For(Address),
-    /// It goes nowhere: its receiver is gone, or there is no memory.
+    /// It goes nowhere: its receiver has left, or there is no memory.
     Refused,
-    /// Its receiver is here, but the peer that made it is unknown.
+    /// Its receiver is here, but the peer that made the offer is unknown.
     UnknownOfferer,
 }
 

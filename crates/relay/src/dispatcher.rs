@@ -1,17 +1,17 @@
-//! The outbound queues of the connections of one worker, and the messages from these to connections of other workers.
+//! The outbound queues of the connections of one worker, and their messages to connections of other workers.
 //!
-//! All messages that a connection is sent in one poll round are collected in one buffer and leave in one write. The
-//! messages are bytes that are ready to be sent; nothing here looks at them. In the settled state, no memory is
-//! allocated per message.
+//! All messages to a connection in one poll round are collected in one buffer and leave in one write. The messages are
+//! bytes that are ready to be sent; nothing here looks at them. In the settled state, no memory is allocated per
+//! message.
 //!
 //! Each connection has one queue: the messages collected here, and the earlier ones that its socket has not accepted
-//! ([`Dispatcher::set_unsent`]). Messages of other peers are dropped when the queue is long, before they are encoded.
-//! Replies to the connection's own messages have a separate limit ([`QueueLimits`]). A peer can therefore neither fill
-//! the queue of another one nor keep its replies from it.
+//! ([`Dispatcher::set_unsent`]). When the queue is long, messages of other peers are dropped before they are encoded.
+//! Replies to the connection's own messages have a separate limit ([`QueueLimits`]). So a peer can neither fill the
+//! queue of another peer nor block its replies.
 //!
 //! With TLS, the bytes of a connection are sealed when they leave, in as few records as possible. Messages for a
-//! connection of another worker are collected during the poll round and handed over afterwards. For these, the decision
-//! about the queue is made where the mailbox is emptied.
+//! connection of another worker are collected during the poll round and handed over afterwards. The worker that empties
+//! the mailbox then checks the queue's limits.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ const RETAINED_BYTES_MAX: usize = 64 * 1024;
 /// round. New messages go to the retained buffers first, so that both together stay within the limit of all queues.
 const RETAINED_TOTAL_BYTES_MAX: usize = 32 << 20;
 
-/// Number of poll rounds after which retained buffers are freed that were not used meanwhile.
+/// Number of poll rounds after which unused retained buffers are freed.
 const RETAINED_ROUNDS: u32 = 1024;
 
 /// The slot of a connection without a queue.
@@ -51,7 +51,7 @@ pub struct Dispatcher {
     /// The sizes of all queues, and the limit for each of them.
     totals: QueueTotals,
     bytes_max: usize,
-    /// Slots without a connection. The slot that was released last is reused first, since its buffer is still cached.
+    /// Slots without a connection. The most recently released one is reused first, since its buffer is still cached.
     free: Vec<u32>,
     /// Total capacity of the buffers of the free slots.
     retained_bytes: usize,
@@ -59,10 +59,10 @@ pub struct Dispatcher {
     unused: usize,
     /// Poll rounds of the current period.
     rounds: u32,
-    /// The connections with a queue, in the order in which they got it. Some may have been flushed since.
+    /// The connections with a queue, in the order of their first message. Some may have been flushed since.
     ready: VecDeque<Handle>,
-    /// The connection that is being flushed. If its queue has not been drained when the next one is requested, it never
-    /// will be.
+    /// The connection that is being flushed. If it has not drained its queue when the next one is requested, it never
+    /// will.
     flushing: Option<Handle>,
     /// The messages for each of the other workers.
     batches: Box<[MessageBatch]>,
@@ -80,11 +80,11 @@ pub enum WriteError {
     Gone,
     /// The queue of the receiver is full.
     QueueFull,
-    /// The mailbox of the receiver's worker is full, or all queues of this worker together are.
+    /// The mailbox of the receiver's worker is full, or the queues of this worker are full in total.
     MailboxFull,
 }
 
-/// Numbers of messages that were lost after they had been written.
+/// Numbers of messages that were lost after they were written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
     /// Messages to connections that have disconnected or could not be flushed. A whole queue counts as one message.
@@ -96,7 +96,7 @@ pub struct Losses {
 }
 
 impl Dispatcher {
-    /// Creates the dispatcher of `worker`, the owner of the mailbox of this number or of that for other nodes.
+    /// Creates the dispatcher of `worker`, the owner of the mailbox of this number or of the mailbox for other nodes.
     #[must_use]
     pub fn new(worker: u16, mailboxes: Arc<Mailboxes>) -> Self {
         let batches = (0..mailboxes.len()).map(|_| MessageBatch::default()).collect();
@@ -121,17 +121,17 @@ impl Dispatcher {
         }
     }
 
-    /// Replaces the limits of each queue.
+    /// Sets the limits of each queue.
     #[must_use]
     pub const fn with_limits(mut self, limits: QueueLimits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Replaces the limit of all queues together. It applies separately to the messages for connections with unsent
-    /// bytes, to the replies to other connections, and to the messages of other peers for those; the replies that each
-    /// connection is guaranteed may exceed it slightly. Messages beyond the limit are lost. Buffers retained for reuse
-    /// take at most this much too.
+    /// Sets the limit of all queues together. It applies separately to three sums: messages for connections with unsent
+    /// bytes, replies to other connections, and messages of other peers for those other connections. The guaranteed
+    /// replies of each connection may exceed it slightly. Messages beyond the limit are lost. Buffers retained for
+    /// reuse take at most this much too.
     #[must_use]
     pub const fn with_bytes_max(mut self, bytes_max: usize) -> Self {
         self.bytes_max = bytes_max;
@@ -144,11 +144,8 @@ impl Dispatcher {
         self.worker
     }
 
-    /// Lets `write` append a message to the queue of a connection, or to the batch for its worker. `write` is not called
-    /// if the message is known to be lost.
-    ///
-    /// # Errors
-    /// Fails if the message is lost.
+    /// Lets `write` append a message to the queue of a connection, or to the batch for its worker. Fails if the message
+    /// is lost; if that is known beforehand, `write` is not called.
     pub fn write(
         &mut self,
         to: Address,
@@ -164,10 +161,10 @@ impl Dispatcher {
         if batch.push(to.handle, kind, bytes_max, write) { Ok(()) } else { Err(WriteError::MailboxFull) }
     }
 
-    /// Records how many bytes written to a connection its socket has not accepted. The connection is not flushed until
-    /// that is zero; until then, messages for it are queued.
+    /// Records how many bytes written to a connection its socket has not accepted. Messages for the connection are
+    /// queued, and not flushed, until that is zero.
     pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
-        // A connection that is being flushed need not have drained its queue.
+        // A connection need not have drained its queue when it is flushed.
         self.flushing.take_if(|flushing| *flushing == handle);
         let slot = if unsent_bytes > 0 { self.slot_or_insert(handle) } else { self.slot(handle) };
         let Some(slot) = slot else { return };
@@ -185,7 +182,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the memory size of the queue of a connection whose socket has unsent bytes, or zero.
+    /// Returns the memory size of the queue of a connection whose socket has unsent bytes; otherwise zero.
     #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
         let queue = self.slot(handle).map(|slot| &self.queues[as_usize(slot)]);
@@ -198,8 +195,8 @@ impl Dispatcher {
         self.slot(handle).map_or(0, |slot| self.queues[as_usize(slot)].bytes.len())
     }
 
-    /// Requests that a connection is flushed and then pinged, since it may be dead. One that has unsent bytes is pinged when
-    /// it has read them.
+    /// Requests that a connection is flushed and then pinged, since it may be dead. If it has unsent bytes, it is
+    /// pinged when it has read them.
     pub fn request_ping(&mut self, to: Address) {
         if to.worker == self.worker {
             if let Some(slot) = self.slot_or_insert(to.handle) {
@@ -211,7 +208,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns whether a connection that is about to be drained is to be pinged.
+    /// Returns whether a connection must be pinged when it is drained.
     #[must_use]
     pub fn is_ping_requested(&self, handle: Handle) -> bool {
         self.slot(handle).is_some_and(|slot| self.queues[as_usize(slot)].is_ping_requested)
@@ -233,8 +230,8 @@ impl Dispatcher {
         self.flushing
     }
 
-    /// Calls `read` with the content of a connection's queue, which is empty afterwards. Returns `None` if the
-    /// connection has no queue.
+    /// Calls `read` with the content of a connection's queue, which is empty afterwards. Returns `None` if there is no
+    /// queue.
     pub fn drain<R>(&mut self, handle: Handle, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let slot = self.slot(handle)?;
         // Messages that are written to it from now on belong to the next flush.
@@ -251,7 +248,7 @@ impl Dispatcher {
         }
     }
 
-    /// Collects the messages from other workers. Must be called before a poll round.
+    /// Collects the messages from other workers, before each poll round.
     pub fn collect(&mut self) {
         if let Some(index) = self.mailboxes.index(self.worker) {
             self.mailboxes.collect(index, &mut self.inbox);
@@ -292,7 +289,7 @@ impl Dispatcher {
         self.wakes.drain(..)
     }
 
-    /// Frees memory that was not used since the last call. To be called every few seconds.
+    /// Frees memory that was not used since the last call. Must be called every few seconds.
     pub fn trim(&mut self) {
         self.free_unused();
         self.inbox.trim();
@@ -333,8 +330,8 @@ impl Dispatcher {
         (slot != NO_SLOT && self.queues[as_usize(slot)].to == handle).then_some(slot)
     }
 
-    /// Returns the slot of a connection, which gets a queue if it has none. Returns `None` if the connection is known to
-    /// have disconnected.
+    /// Returns the slot of a connection, which gets a queue if it has none. Returns `None` if the connection is known
+    /// to have disconnected.
     fn slot_or_insert(&mut self, to: Handle) -> Option<u32> {
         let index = as_usize(to.index);
         if index >= self.slots.len() {
@@ -351,7 +348,7 @@ impl Dispatcher {
         if !is_newer(to, queue.to) {
             return None;
         }
-        // The connection that had this index before has disconnected.
+        // An earlier connection with this index has disconnected.
         self.losses.gone += 1;
         self.totals.subtract(queue);
         queue.clear();

@@ -1,10 +1,10 @@
-//! Expiry: removes peers that stopped announcing although their connections are open, and peers of sources that hold
-//! more than their share when room is short.
+//! Expiry: removes peers that stopped announcing although their connections are open. When room is short, it also
+//! removes peers of sources that hold more than their share.
 //!
 //! A sweep visits all swarms of a shard within an eighth of the lifetime of a peer, in step with the clock. One call
-//! does no more than its budget, even in the middle of a large swarm, so that it delays no request noticeably. Swarms
-//! that move during a sweep, because their table grows, may be visited twice or not at all; the next sweep visits them
-//! in time.
+//! does no more than its budget, even in the middle of a large swarm, so that it does not delay requests noticeably. If
+//! a table grows during a sweep, swarms that move may be visited twice or not at all; the next sweep visits them in
+//! time.
 
 use crate::pending_offer::PendingOffers;
 use crate::pressure::Pressure;
@@ -22,11 +22,11 @@ const SWARMS_RETAINED: usize = 64;
 pub(crate) struct Sweep {
     started_s: u32,
     bucket: usize,
-    /// The next position in the swarm of that bucket.
+    /// The next position in the swarm of the current bucket.
     position: usize,
 }
 
-/// The rules by which a sweep decides which peers to remove.
+/// The rules that decide which peers a sweep removes.
 #[derive(Debug)]
 pub(crate) struct ExpiryRules<'a> {
     pub(crate) pressure: &'a Pressure,
@@ -52,8 +52,8 @@ impl<'a> ExpiryRules<'a> {
 }
 
 impl Shard {
-    /// Advances the sweep to where it should be now. Every peer and every bucket that it visits takes one from the
-    /// budget. Returns whether the budget was used up before that.
+    /// Advances the sweep to its target for the current time. Every visited peer and bucket takes one from the budget.
+    /// Returns whether the budget ran out before.
     pub(crate) fn expire(&mut self, rules: &ExpiryRules<'_>, budget: &mut usize) -> bool {
         let &ExpiryRules { now_s, lifetime_s, .. } = rules;
         let sweep_s = (lifetime_s / SWEEPS_PER_LIFETIME).max(1);
@@ -63,7 +63,7 @@ impl Shard {
             self.sweep = Sweep { started_s: now_s, ..Sweep::default() };
         }
         let elapsed_s = now_s.saturating_sub(self.sweep.started_s).min(sweep_s);
-        // No table has so many buckets that the product would saturate.
+        // No table has enough buckets to saturate the product.
         let due = self.swarms.num_buckets().saturating_mul(elapsed_s as usize) / sweep_s as usize;
         while self.sweep.bucket < due {
             if *budget == 0 {
@@ -75,7 +75,7 @@ impl Shard {
         false
     }
 
-    /// Removes the peers that are due from the swarm in the current bucket, and advances to the next one if the budget
+    /// Removes the expired peers from the swarm in the current bucket, and advances to the next bucket if the budget
     /// allows.
     fn expire_bucket(&mut self, rules: &ExpiryRules<'_>, budget: &mut usize) {
         let Self { swarms, sweep, totals, changes, namesake_offers, .. } = self;
@@ -90,7 +90,7 @@ impl Shard {
                 let is_silent = rules.is_silent(peer);
                 if is_silent || rules.is_over_share(peer) {
                     note_change(changes, *hash, &swarm.info_hash);
-                    // A peer from behind takes its position.
+                    // A later peer moves to its position.
                     *(if is_silent { &mut totals.expired } else { &mut totals.evicted }) += 1;
                     totals.remove(swarm, sweep.position, namesake_offers, rules.pressure);
                 } else {

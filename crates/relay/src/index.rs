@@ -1,9 +1,9 @@
-//! An index by hash, such as that of a large swarm: the positions of its peers by the hash of their peer ids.
+//! An index by hash. That of a large swarm maps the hash of a peer id to the position of the peer.
 //!
 //! The index consists of segments, which are small hash tables. It grows and shrinks by one segment at a time, as in
-//! Litwin's "Linear hashing: a new tool for file and table addressing" (1980). A call therefore moves at most the
-//! entries of two segments, whatever the size of the swarm, while a single table would be rehashed as a whole under the
-//! lock of its shard.
+//! Litwin's "Linear hashing: a new tool for file and table addressing" (1980). So a call moves at most the entries of
+//! two segments, whatever the size of the swarm. A single table would be rehashed as a whole, under the lock of its
+//! shard.
 //!
 //! With a million peers in one swarm, the longest call takes 0.2 ms of CPU (`cargo xtask bench relay`). A single table
 //! took 47 to 73 ms, but 0.5 µs less per join on average. The list of peers grows and shrinks by 8,192 at a time.
@@ -12,14 +12,14 @@ use core::cell::Cell;
 
 use hashbrown::HashTable;
 
-/// Number of entries per segment, on average, beyond which a segment is split. Hashes are random, so a segment that is
-/// about to be split has about twice as many, and seldom 350.
+/// Average number of entries per segment above which a segment is split. Hashes are random, so a segment before its
+/// split has about twice as many, and rarely 350.
 const SEGMENT_ENTRIES_MAX: usize = 128;
 
-/// Number of entries per segment, on average, below which two segments are merged.
+/// Average number of entries per segment below which two segments are merged.
 const SEGMENT_ENTRIES_MIN: usize = 48;
 
-/// Entries by hash. The caller knows the hash of each entry, such as a position.
+/// Entries by hash. The caller knows the hash of each entry. An entry may be a position.
 #[derive(Debug)]
 pub(crate) struct Index<T> {
     segments: Vec<HashTable<T>>,
@@ -46,11 +46,11 @@ impl<T: Copy + PartialEq> Index<T> {
         }
     }
 
-    /// Adds a segment and moves to it the entries that belong to it, about half of those of its parent.
+    /// Adds a segment and moves its entries to it, about half of its parent's.
     fn split(&mut self, hash_of: &impl Fn(T) -> u64) {
         let new = self.segments.len();
         let old = parent(new);
-        // Of the bits that select a segment, the highest distinguishes the new one from its parent.
+        // The highest of the bits that select a segment distinguishes the new one from its parent.
         let is_new = |hash: u64| segment_bits(hash) & (1 << new.ilog2()) != 0;
         let mut segment = HashTable::with_capacity(self.segments[old].len() / 2);
         let hash = Cell::new(0);
@@ -85,9 +85,9 @@ impl<T: Copy + PartialEq> Index<T> {
         }
     }
 
-    /// Exchanges two entries, each given with its hash. One that is not in the index stays outside.
+    /// Exchanges two entries, each given with its hash. If one is not in the index, it stays outside.
     pub(crate) fn swap(&mut self, (one, one_hash): (T, u64), (other, other_hash): (T, u64)) {
-        // Both are looked up before either is changed, since the changed entry could be confused with the other.
+        // Both are looked up before either changes, since a changed entry could be confused with the other.
         let (one_at, other_at) = (self.bucket(one_hash, one), self.bucket(other_hash, other));
         for (at, entry) in [(one_at, other), (other_at, one)] {
             if let Some((segment, bucket)) = at
@@ -103,8 +103,8 @@ impl<T: Copy + PartialEq> Index<T> {
         Some((segment, self.segments[segment].find_bucket_index(hash, |&other| other == entry)?))
     }
 
-    /// Returns the segment of a hash. The segments of the current level have as many bits as the last one; those beyond
-    /// the last one have not been split off their parents.
+    /// Returns the segment of a hash. The segments of the current level have as many bits as the last one. Those beyond
+    /// the last one have not been split off their parents yet.
     fn segment(&self, hash: u64) -> usize {
         let segment = segment_bits(hash) & (self.segments.len().next_power_of_two() - 1);
         if segment < self.segments.len() { segment } else { parent(segment) }
@@ -116,13 +116,13 @@ impl<T: Copy + PartialEq> Index<T> {
     }
 }
 
-/// Returns the bits of a hash that select a segment, the lowest first. The tables use the low bits of the hash to find a
+/// Returns the bits of a hash that select a segment, lowest first. The tables use the low bits of the hash to find a
 /// bucket, and the highest seven to tell entries apart.
 fn segment_bits(hash: u64) -> usize {
     usize::try_from(hash >> 32).unwrap_or(usize::MAX)
 }
 
-/// Returns the segment that a later one is split off: its number without the highest bit.
+/// Returns the parent of a segment, which it is split off: its number without the highest bit.
 fn parent(segment: usize) -> usize {
     segment - (1 << segment.ilog2())
 }

@@ -12,7 +12,7 @@ use siphasher::sip::SipHasher13;
 
 use crate::api::Address;
 
-/// An info hash and its keyed hash: computed once per request by [`Swarms::swarm_key`](crate::Swarms::swarm_key),
+/// An info hash and its keyed hash. [`Swarms::swarm_key`](crate::Swarms::swarm_key) computes it once per request,
 /// before any lock is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct SwarmKey {
@@ -32,7 +32,7 @@ pub(crate) struct PeerKey {
 }
 
 impl PeerKey {
-    /// Returns the hash of the peer id together with an address.
+    /// Returns the hash of the peer id and an address.
     pub(crate) const fn hash_at(&self, address: Address) -> u64 {
         let Address { worker, handle } = address;
         let handle_bits = (handle.generation as u64) << 32 | handle.index as u64;
@@ -41,7 +41,7 @@ impl PeerKey {
 }
 
 impl OfferKey {
-    /// Returns the key of the offer as one that this peer has made.
+    /// Returns the key of the offer if this peer makes it.
     pub(crate) const fn of(self, offerer: &PeerKey) -> Self {
         Self(self.0 ^ offerer.hash.rotate_left(32))
     }
@@ -64,7 +64,7 @@ impl KeyHasher {
         Self { info_hash: keyed(0), peer_id: keyed(1), offer: keyed(2), source }
     }
 
-    /// Returns the same hasher with this one for sources.
+    /// Returns this hasher with another one for sources.
     pub(crate) fn with_sources(self, source: &SourceHasher) -> Self {
         Self { source: source.clone(), ..self }
     }
@@ -90,7 +90,7 @@ impl KeyHasher {
         spread(swarm.hash ^ peer.hash.rotate_left(1))
     }
 
-    /// Returns the hash of all completed downloads of a torrent by one source, that is a /48 or an IPv4 address.
+    /// Returns the hash of all completed downloads of a torrent by one source: an IPv4 address or a /48.
     pub(crate) fn downloads(swarm: &SwarmKey, source: Source) -> u64 {
         let of_source = source.site_hash().unwrap_or_else(|| source.network_hash());
         spread(swarm.hash ^ of_source.rotate_left(2))

@@ -1,13 +1,13 @@
 //! The swarms of connected WebTorrent peers, and the messages between their connections.
 //!
 //! This crate owns the swarms ([`Swarms`]), which all workers share: their peers, the offers that wait for an answer,
-//! how many peers each source may have, and how many bytes of offers each sender may have relayed ([`TokenBucket`]).
-//! It also owns the outbound queues of the connections of a worker ([`Dispatcher`]), and the [`Mailboxes`] through
-//! which messages pass from one worker to another. It must not touch sockets, threads or clocks, and it treats messages
-//! as bytes: time and randomness are arguments.
+//! the number of peers of each source, and the bytes of offers that each sender may have relayed ([`TokenBucket`]). It
+//! also owns the outbound queues of the connections of a worker ([`Dispatcher`]), and the [`Mailboxes`] that carry
+//! messages from one worker to another. It must not touch sockets, threads or clocks: time and randomness are
+//! arguments. Messages are bytes to it.
 //!
-//! These swarms are separate from those of `shoal-store`. A peer there is dialled by its address and port; a browser
-//! can be reached only through its connection to the tracker.
+//! These swarms are separate from those of `shoal-store`. Its peers are dialled by address and port; a browser is
+//! reachable only through its connection to the tracker.
 #![forbid(unsafe_code)]
 
 mod api;

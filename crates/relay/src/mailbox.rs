@@ -1,11 +1,11 @@
-//! Mailboxes, through which messages pass from one worker to another.
+//! Mailboxes, which carry messages from one worker to another.
 //!
-//! Each worker has one mailbox, into which all other workers put batches of messages. The lock of a mailbox is held for
-//! a swap of two buffers, or for a copy of the messages that one worker has written in one poll round.
+//! Each worker has one mailbox, into which all other workers put batches of messages. The lock of a mailbox is held
+//! only to swap two buffers, or to copy the messages of one worker in one poll round.
 //!
-//! An event descriptor wakes the other worker if its mailbox was empty. A model checker (loom) searches the
-//! interleavings of two senders and a receiver for a lost message or wake-up. A mailbox is bounded, and messages that
-//! do not fit are lost: to the client, such a message is a peer that never answered.
+//! An event descriptor wakes a worker whose mailbox was empty. A model checker (loom) searches the interleavings of two
+//! senders and a receiver for a lost message or wake-up. A mailbox is bounded, and messages that do not fit are lost:
+//! to the client, such a message is a peer that never answered.
 
 use std::sync::Arc;
 
@@ -17,24 +17,24 @@ use self::tests::Mutex;
 use crate::api::REMOTE_WORKER;
 use crate::message::MessageBatch;
 
-/// Default maximum size of the content of a mailbox in bytes. A worker that does not empty its mailbox for so long is
-/// in trouble. Further messages are lost; their receivers would get them too late.
+/// Default maximum size of the content of a mailbox in bytes. A worker that leaves so much in it is in trouble. More
+/// messages are lost; they would arrive too late.
 pub const MAILBOX_BYTES_MAX: usize = 8 << 20;
 
-/// Minimum size limit of a batch, whatever the number of workers: one offer of the maximum size fits.
+/// Minimum size limit of a batch, for any number of workers: one offer of the maximum size fits.
 const BATCH_BYTES_MIN: usize = 32 * 1024;
 
 /// One mailbox for each worker.
 #[derive(Debug)]
 pub struct Mailboxes {
-    /// Those of the workers, and then that of other nodes if there is one.
+    /// The mailboxes of the workers, and then the one for other nodes if there is one.
     boxes: Box<[Mailbox]>,
     has_remote: bool,
     bytes_max: usize,
 }
 
-/// The messages that wait for one worker. Each mailbox has cache lines of its own, so two workers share one only when
-/// they write to each other.
+/// The messages that wait for one worker. Each mailbox has its own cache lines, so two workers share one only when they
+/// write to each other.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Mailbox(Mutex<MessageBatch>);
@@ -62,8 +62,8 @@ impl Mailboxes {
         Arc::new(Self { boxes, has_remote: false, bytes_max })
     }
 
-    /// Creates one more mailbox, for the messages to other nodes. Its owner is [`REMOTE_WORKER`], and its index is the number
-    /// of workers.
+    /// Creates one more mailbox, for the messages to other nodes. Its owner is [`REMOTE_WORKER`], and its index is the
+    /// number of workers.
     #[must_use]
     pub fn with_remote(workers: u16, bytes_max: usize) -> Arc<Self> {
         let boxes = (0..=workers).map(|_| Mailbox::default()).collect();
@@ -83,8 +83,8 @@ impl Mailboxes {
         }
     }
 
-    /// Returns the size limit of the batch that one worker collects for another: an equal part of the mailbox for each
-    /// sender.
+    /// Returns the size limit of the batch that one worker collects for another: the mailbox divided by the number of
+    /// senders.
     pub(crate) fn batch_bytes_max(&self) -> usize {
         let senders = self.boxes.len().saturating_sub(1).max(1);
         (self.bytes_max / senders).max(BATCH_BYTES_MIN).min(self.bytes_max)

@@ -2,10 +2,10 @@
 
 use shoal_base::transport::stream::Handle;
 
-/// Maximum capacity that an empty batch retains, so that a burst of messages does not hold memory for good.
+/// Maximum capacity that an empty batch retains, so that a burst of messages does not hold memory forever.
 const RETAINED_BYTES_MAX: usize = 256 * 1024;
 
-/// Length of the header of each message: index and generation of the handle, length, and kind.
+/// Length of the header of each message: index and generation of the handle, length, kind.
 const HEADER_BYTES: usize = 13;
 
 /// Number of groups of sources whose offers are counted separately in an outbound queue.
@@ -20,7 +20,8 @@ pub enum MessageKind {
     Answer,
     /// The offer of another peer, with the group of its source, see [`Source::group`](crate::Source::group).
     Offer(u8),
-    /// A request without content to ping the receiver, see [`Dispatcher::request_ping`](crate::Dispatcher::request_ping).
+    /// A request without content to ping the receiver, see
+    /// [`Dispatcher::request_ping`](crate::Dispatcher::request_ping).
     Ping,
 }
 
@@ -118,7 +119,6 @@ impl MessageBatch {
         }
     }
 
-    /// Removes all messages.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         if self.bytes.capacity() > RETAINED_BYTES_MAX {

@@ -1,19 +1,19 @@
 //! Offers of peers that cannot be found by their peer id alone.
 //!
 //! An answer names the peer id of the offerer, not its connection. The first connection of this node with a peer id is
-//! found by that id, and its list tells whether it made the offer. Any number of other connections may have a peer with the
-//! same id, chosen by an attacker perhaps, and peers of other nodes may have it too. Their pending offers are therefore
-//! found by the keys of the offers, so that an answer costs one look-up whatever others have announced, and goes to no
-//! other connection than the one that made the offer.
+//! found by that id, and its list tells whether it made the offer. Any number of other connections may have a peer with
+//! the same id, perhaps chosen by an attacker, and peers of other nodes may have it too. Their pending offers are
+//! therefore found by the keys of the offers. So an answer costs one look-up, whatever others have announced, and goes
+//! only to the connection that made the offer.
 //!
-//! Any number of connections may announce the same id: one tracker under two URLs, or a client that is back before the
+//! Any number of connections may announce the same id: one tracker under two URLs, or a client that returns before the
 //! tracker notices the end of its old connection. None waits or is refused. When the first connection leaves, the next
-//! that announces takes its place. A new connection with a known id makes the tracker ping the first one. If that stays
-//! silent for `webtorrent.ping_interval_s`, it ends as after any ping. A connection that owes a pong is not pinged
-//! again, so another client cannot put off its end. One with a backlog is pinged when it has read that.
+//! one that announces takes its place. A new connection with a known id makes the tracker ping the first one. If that
+//! stays silent for `webtorrent.ping_interval_s`, it ends as after any ping. A connection that owes a pong is not
+//! pinged again, so another client cannot delay its end. A connection with a backlog is pinged when it has read that.
 //!
-//! In an earlier design a peer id belonged to one connection, and others waited until a ping had shown whether that was
-//! alive. It took queues of claims with limits of their own, questions to the kernel about slow clients, and messages
+//! In an earlier design a peer id belonged to one connection, and others waited until a ping showed whether that was
+//! alive. It took queues of claims with their own limits, questions to the kernel about slow clients, and messages
 //! between nodes, and it still refused clients with two connections.
 
 use crate::index::Index;
@@ -22,7 +22,7 @@ use crate::swarm::Peer;
 /// The pending offers of a shard whose offerers are not found by their peer ids.
 #[derive(Debug, Default)]
 pub(crate) struct NamesakeOffers {
-    /// Most shards have none.
+    /// `None` in most shards.
     by_key: Option<Index<NamesakeOffer>>,
 }
 
@@ -30,15 +30,15 @@ pub(crate) struct NamesakeOffers {
 struct NamesakeOffer {
     /// The key of the offer, as in the list of its peer.
     key: u64,
-    /// The hash of the peer that made it, within the swarm that the answer names.
+    /// The hash of the peer that made it, in the swarm of the answer.
     offerer: u64,
 }
 
 const _: () = assert!(size_of::<NamesakeOffer>() == 16, "as `Peer::offer_bytes` assumes");
 
 impl NamesakeOffers {
-    /// Records an offer of a peer. Of two connections that make the same offer of the same peer id to the same receiver, the
-    /// first gets the answer.
+    /// Records an offer of a peer. If two connections make the same offer with the same peer id to the same receiver,
+    /// the first gets the answer.
     pub(crate) fn insert(&mut self, key: u64, offerer: u64) {
         let by_key = self.by_key.get_or_insert_with(Index::new);
         if by_key.find(key, |offer| offer.key == key).is_none() {

@@ -1,9 +1,8 @@
 //! Offers of a peer that wait for an answer.
 //!
-//! An answer is relayed only to a peer that made the offer, so that a client cannot write to a peer that did not ask
-//! for it.
+//! An answer is relayed only to a peer that made the offer, so that a client cannot write to a peer that did not ask.
 //!
-//! An answer is relayed for two minutes and once. An offer is remembered by a keyed hash of its id, of the peer id that
+//! An answer is relayed once, within two minutes. An offer is remembered by a keyed hash of its id, of the peer id that
 //! made it, and of the peer and the connection that received it.
 
 use shoal_base::PeerId;
@@ -17,7 +16,7 @@ pub const PENDING_OFFER_S: u32 = 120;
 /// Maximum number of pending offers of one peer, unless it makes more at once. Beyond it, the oldest are forgotten.
 pub(crate) const PENDING_OFFERS_MAX: usize = 64;
 
-/// Maximum number of pending offers of a peer that is found by its address. As each takes four times the memory, the
+/// Maximum number of pending offers of a peer that is found by its address. Each takes four times the memory, so the
 /// maximum in bytes is the same.
 pub(crate) const PENDING_OFFERS_BY_ADDRESS_MAX: usize = PENDING_OFFERS_MAX / 4;
 
@@ -40,9 +39,8 @@ const _: () = assert!(size_of::<PendingOffer>() == 12, "as `Settings::memory_byt
 pub(crate) struct PendingOffers(Vec<PendingOffer>);
 
 impl PendingOffers {
-    /// Makes room for `more` offers: first removes those that have expired, then the oldest. Allocates no memory unless
-    /// `may_grow`. `forget` is called with the keys of those that were removed. Returns the number of offers for which there
-    /// is room.
+    /// Makes room for `more` offers: first removes expired ones, then the oldest. Allocates memory only if `may_grow`.
+    /// Calls `forget` with the keys of the removed ones. Returns for how many offers there is room.
     pub(crate) fn reserve(
         &mut self,
         more: usize,
@@ -63,7 +61,7 @@ impl PendingOffers {
         more
     }
 
-    /// Returns the size of the memory that the list takes.
+    /// Returns the size of the memory of the list.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.0.capacity() * size_of::<PendingOffer>()) as u64
     }
@@ -73,7 +71,7 @@ impl PendingOffers {
         self.0.push(PendingOffer { key: halves(key), until_s: now_s.saturating_add(PENDING_OFFER_S) });
     }
 
-    /// Removes the offer with this key, which is answered. Returns whether it was pending.
+    /// Removes the offer with this key, which has been answered. Returns whether it was pending.
     pub(crate) fn take(&mut self, key: u64, now_s: u32) -> bool {
         let key = halves(key);
         let position = self.0.iter().position(|offer| offer.key == key && offer.until_s >= now_s);
@@ -90,7 +88,7 @@ impl PendingOffers {
         pending.map(|offer| PendingOfferState { key: offer.key, left_s: offer.until_s - now_s }).collect()
     }
 
-    /// Adds the offers of a peer that continues from another process, up to the maximum.
+    /// Adds the offers of a peer that comes from another process, up to the maximum.
     pub(crate) fn resume(&mut self, offers: &[PendingOfferState], offers_max: usize, now_s: u32) {
         let newest = &offers[offers.len().saturating_sub(offers_max)..];
         self.0.reserve_exact(newest.len());
@@ -100,12 +98,11 @@ impl PendingOffers {
         }));
     }
 
-    /// Returns the keys of the offers.
     pub(crate) fn keys(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(|offer| whole(offer.key))
     }
 
-    /// Returns whether there is memory to free: no offer is pending any more.
+    /// Returns whether there is memory to free: no offer is pending.
     pub(crate) fn is_outdated(&self, now_s: u32) -> bool {
         self.0.capacity() > 0 && self.0.iter().all(|offer| offer.until_s < now_s)
     }
@@ -116,9 +113,9 @@ impl PendingOffers {
     }
 }
 
-/// Returns the key of an offer to the peer `peer_id` of the connection `receiver`, so that only this peer can answer it, and
-/// only on this connection. The hash of the offer id is keyed, so a client can choose neither a peer id nor a connection
-/// that fits another offer.
+/// Returns the key of an offer to the peer `peer_id` of the connection `receiver`, so that only this peer can answer
+/// it, and only on this connection. The hash of the offer id is keyed, so a client cannot choose a peer id or a
+/// connection that fits another offer.
 pub(crate) fn key(OfferKey(offer): OfferKey, PeerId(peer_id): &PeerId, receiver: Address) -> u64 {
     let (words, rest) = peer_id.as_chunks::<8>();
     let rest = rest.iter().fold(u64::from(receiver.worker), |sum, &byte| sum << 8 | u64::from(byte));

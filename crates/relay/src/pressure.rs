@@ -1,17 +1,15 @@
-//! The room that is left, and how sources share it when it becomes short.
+//! The remaining room, and how sources share it when it becomes short.
 //!
-//! This module owns the sums over all shards that the two ceilings limit, peers and memory, and the number of peers of
-//! each source. Below half of a ceiling it only counts. Above that, the allowance of a source falls with the free part
-//! ([`shoal_base::source::allowance`]), and the fuller ceiling decides. A source over its allowance is refused new peers, and
-//! the sweep removes its peers until it is within the allowance. A source over its allowance of memory gets no memory
-//! for pending offers either.
+//! This module owns the two sums over all shards that have ceilings, peers and memory, and the number of peers of each
+//! source. Below half of a ceiling it only counts. Above, the allowance of a source falls with the free part
+//! ([`shoal_base::source::allowance`]); the fuller ceiling decides. A source over its allowance gets no new peers, and
+//! the sweep removes its peers until it is within the allowance. It gets no memory for pending offers either.
 //!
 //! Every peer that joins or leaves must be reported, with the source under which it was counted.
 //!
-//! Pending offers are most of what a peer can take. Each peer stores its source in seven bytes of former padding: a
-//! hash of 24 bits for the /32 or /24, and the further bytes of the address under a mask, so that the hashes of all its
-//! networks follow from them. A download is counted once a lifetime per peer id, and eight times per source and
-//! torrent.
+//! Pending offers can be most of a peer's memory. Each peer stores its source in seven bytes of former padding: a hash
+//! of 24 bits for the /32 or /24, and the further bytes of the address under a mask. The hashes of all its networks
+//! follow from them. A download is counted once a lifetime per peer id, and eight times per source and torrent.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -20,12 +18,12 @@ use shoal_base::source::{Holdings, NetworkCounts, Networks, Source, allowance};
 
 use crate::api::{PEER_BYTES, Rejection, Settings};
 
-/// The ceilings and what counts towards them. All shards share it.
+/// The ceilings and the sums that they limit. All shards share them.
 #[derive(Debug)]
 pub(crate) struct Pressure {
     peers_max: u64,
     memory_bytes_max: u64,
-    /// Peers of all shards.
+    /// Peers in all shards.
     peers: AtomicU64,
     /// Memory of their pending offers.
     pending_offer_bytes: AtomicU64,
@@ -66,8 +64,8 @@ impl Pressure {
             && self.memory_allowance().is_none_or(|allowance| !self.holds(source, allowance))
     }
 
-    /// Counts one more peer of this source if there is room for it, and its source is exempt or may have it. It counts as
-    /// one more torrent too, since other peers of the source in the swarm are not looked for.
+    /// Counts one more peer of this source if there is room for it, and the source is exempt or within its limits. It
+    /// counts as a torrent too: nothing searches the swarm for other peers of the source.
     pub(crate) fn admit(&self, source: Source, is_exempt: bool) -> Result<(), Rejection> {
         if let Some(holdings) = self.holdings.as_ref().filter(|_| !is_exempt) {
             holdings.admit(source, Networks::ALL).map_err(Rejection::Excess)?;
@@ -85,13 +83,13 @@ impl Pressure {
         Ok(())
     }
 
-    /// Stops counting a peer that was admitted for this source.
+    /// Stops counting a peer of this source.
     pub(crate) fn release(&self, source: Source) {
         self.peers.fetch_sub(1, Ordering::Relaxed);
         self.remove(source);
     }
 
-    /// Returns the number of peers that one address may have, if there is a limit at present.
+    /// Returns how many peers one address may have, if there is a limit at present.
     pub(crate) fn allowance(&self) -> Option<u64> {
         let of_peers = allowance(self.peers.load(Ordering::Relaxed), self.peers_max, self.peers_max);
         match (of_peers, self.memory_allowance()) {

@@ -2,13 +2,12 @@
 //!
 //! The queue of a connection is the content of its buffer plus the bytes that its socket has not accepted. Messages of
 //! other clients are dropped beyond 128 KiB, before they are encoded: answers at the full limit, offers at half of it.
-//! While there is a backlog, the limit for offers is a quarter for any group of sources that takes up an eighth of the
-//! full limit in the queue. Groups are three bits of the keyed hash of the source. The queue is therefore at most one
+//! While there is a backlog, a quarter is the limit for offers of any group of sources that takes an eighth of the full
+//! limit in the queue. Groups are three bits of the keyed hash of the source. The queue is therefore at most one
 //! message longer than the limit, and an empty one accepts a message of any size. Messages are lost before connections.
 //! Replies to the client's own messages, and pongs, are counted separately, up to 256 KiB. A client that leaves more
 //! unread is disconnected.
-//!
-//! The client has to read the output of one write within six times `http.send_timeout_s`. With the defaults, a client
+//! The client must read the output of one write within six times `http.send_timeout_s`. With the defaults, a client
 //! that reads 35 kbit/s stays connected, whatever others send.
 
 use shoal_base::transport::stream::Handle;
@@ -20,12 +19,12 @@ use crate::message::{MessageKind, SOURCE_GROUPS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// Number of queued bytes beyond which answers of other peers are dropped. Offers are dropped beyond half of it.
-    /// While the socket has unsent bytes, the limit for offers is a quarter for each group of sources that takes up an
-    /// eighth of the full limit in the queue. The queue can exceed the limit by one answer or offer, so an empty queue
-    /// accepts a message of any size.
+    /// While the socket has unsent bytes, a quarter is the limit for offers of each group of sources that takes an
+    /// eighth of the full limit in the queue. One answer or offer may exceed the limit, so an empty queue accepts a
+    /// message of any size.
     pub queue_bytes_max: usize,
     /// Maximum number of queued bytes of replies to the connection's own messages. A connection that leaves more unread
-    /// is to be closed.
+    /// must be closed.
     pub reply_bytes_max: usize,
 }
 
@@ -35,7 +34,7 @@ impl Default for QueueLimits {
     }
 }
 
-/// Number of bytes of replies that each connection may queue, however much is queued for other connections.
+/// Number of bytes of replies that each connection may queue, regardless of other connections.
 const GUARANTEED_REPLY_BYTES: usize = 2 * 1024;
 
 /// The messages that are queued for one connection.
@@ -44,14 +43,13 @@ pub(crate) struct OutboundQueue {
     pub(crate) to: Handle,
     /// The queued messages, one after another.
     pub(crate) bytes: Vec<u8>,
-    /// Number of those bytes that are replies to messages of the connection itself.
+    /// Number of those bytes that reply to messages of the connection itself.
     reply_bytes: usize,
     /// Number of those bytes that are offers, by the group of their source.
     offer_bytes: [u32; SOURCE_GROUPS as usize],
-    /// Number of bytes that were written before and that the socket has not accepted. The queue is not flushed until
-    /// this is zero.
+    /// Number of earlier bytes that the socket has not accepted. The queue is not flushed until this is zero.
     pub(crate) unsent_bytes: usize,
-    /// Whether the connection is to be flushed, even if the queue is empty, and pinged.
+    /// Whether the connection must be flushed, even if the queue is empty, and pinged.
     pub(crate) is_ping_requested: bool,
 }
 
@@ -98,7 +96,7 @@ impl OutboundQueue {
         }
     }
 
-    /// Returns whether the connection is to be flushed.
+    /// Returns whether the connection must be flushed.
     pub(crate) const fn is_ready(&self) -> bool {
         self.unsent_bytes == 0 && (self.is_ping_requested || !self.bytes.is_empty())
     }
@@ -118,9 +116,9 @@ impl OutboundQueue {
         }
     }
 
-    /// Checks that the limits over all queues allow one more message. A few bytes of replies are always allowed,
-    /// whatever is queued for other connections and by other peers. Connections that leave their messages unread, or
-    /// request much at once, therefore cost others nothing.
+    /// Checks that the limits of all queues together allow one more message. A few bytes of replies are always allowed,
+    /// regardless of other connections and peers. So connections that leave their messages unread, or request much at
+    /// once, cost others nothing.
     pub(crate) const fn check_totals(
         &self,
         kind: MessageKind,
@@ -142,7 +140,7 @@ impl OutboundQueue {
         }
     }
 
-    /// Appends a message, whatever the limits.
+    /// Appends a message, without a check of limits.
     pub(crate) fn push(&mut self, kind: MessageKind, write: impl FnOnce(&mut Vec<u8>)) {
         let before = self.bytes.len();
         write(&mut self.bytes);

@@ -1,18 +1,18 @@
-//! Limits of the offers that a sender may have relayed: a token bucket for each connection, one for each source, and one
-//! for each receiver and source.
+//! Limits of the offers that a sender may have relayed: a token bucket for each connection, for each source, and for
+//! each pair of receiver and source.
 //!
 //! A bucket is a single number, the time at which it is full again (the "virtual scheduling algorithm" of ITU-T I.371).
-//! The first two count bytes, and each message as a typical offer at least, so they limit messages as well. The third
-//! counts messages: each may cost its receiver a connection of WebRTC, whatever its size.
+//! The first two count bytes, and each message as at least a typical offer, so they limit messages too. The third
+//! counts messages: each may cost its receiver a WebRTC connection, whatever its size.
 //!
 //! The buckets of sources are in sketches of fixed size, which all workers share: two rows of cells, indexed by a keyed
-//! hash, of which the fuller one counts. Memory is therefore bounded for any number of sources and receivers, an idle
-//! bucket needs no maintenance, and a source is limited by the traffic of others only if it shares both its cells with
-//! them. A source can keep 64 receivers at their limit, since it has 64 times the rate of one.
+//! hash. The fuller of the two cells counts. So memory is bounded for any number of sources and receivers, and an idle
+//! bucket needs no maintenance. The traffic of others limits a source only if it shares both its cells with them. A
+//! source can keep 64 receivers at their limit, since it has 64 times the rate of one.
 //!
 //! The bucket of a connection takes 32 bits in its member. The sketch of senders has two rows of 4,096 cells, and the
-//! sketch of receivers has 64 Ki cells a row. An offer counts as 2 KiB at least. The worker of the sender decides, so
-//! offers to other nodes are limited as well. Answers need no bucket, since each belongs to an offer.
+//! sketch of receivers has 64 Ki cells a row. An offer counts as at least 2 KiB. The worker of the sender decides, so
+//! offers to other nodes are limited too. Answers need no bucket, since each belongs to an offer.
 
 use core::num::NonZeroU32;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -25,8 +25,8 @@ use crate::api::Address;
 /// Minimum number of bytes that a message counts as: a typical offer of a browser.
 pub const MESSAGE_BYTES_MIN: u64 = 2048;
 
-/// Resolution of the times in buckets. 32 bits then last for twelve days. A bucket that was unused for that long may
-/// seem empty for some seconds.
+/// Resolution of the times in buckets. 32 bits then last twelve days. A bucket unused for that long may seem empty for
+/// some seconds.
 const TICKS_PER_S: u32 = 4096;
 
 /// Capacity of a bucket in seconds of its rate: when a client starts, the announces of all its torrents come at once.
@@ -34,10 +34,10 @@ const BURST_S: u32 = 8;
 
 const BURST_TICKS: u32 = BURST_S * TICKS_PER_S;
 
-/// Rate of a source as a multiple of the rate of a connection, since many clients may share an address.
+/// Rate of a source as a multiple of a connection's rate, since many clients may share an address.
 const CONNECTIONS_PER_SOURCE: u32 = 8;
 
-/// The share of the rate of a connection that one receiver gets of one source: an eighth. By default these are 16 offers a
+/// One receiver gets this fraction of a connection's rate from one source: an eighth. By default these are 16 offers a
 /// second, and 128 at once. When 200 browsers of a school open the same page, the first gets some forty offers.
 const RECEIVERS_PER_CONNECTION: u32 = 8;
 
@@ -60,7 +60,7 @@ pub(crate) struct RateLimiter {
     receivers: Sketch,
 }
 
-/// The buckets of any number of keyed hashes.
+/// The buckets for any number of keyed hashes.
 #[derive(Debug)]
 struct Sketch([Box<[AtomicU32]>; 2]);
 
@@ -101,7 +101,7 @@ impl RateLimiter {
     pub(crate) fn charge(&self, source: Source, bucket: &mut TokenBucket, bytes: u64, now_s: u32) {
         let Some(rate) = self.rate else { return };
         let now = ticks(now_s);
-        // Rounded up, so that a message of less than a tick is not free. Otherwise a flood of small messages would be.
+        // Rounded up, so that a message that costs less than a tick is not free, nor a flood of small messages.
         let cost = |share: u64| byte_ticks(bytes).div_ceil(u64::from(rate.get()) * share);
         bucket.0 = full_again(used(bucket.0, now), cost(1), now);
         for (hash, share) in networks(source) {
@@ -109,7 +109,7 @@ impl RateLimiter {
         }
     }
 
-    /// Returns whether one more message of the source may be relayed to a receiver, and records it if so.
+    /// Returns whether one more message of the source may be relayed to a receiver. If so, it is recorded.
     pub(crate) fn admit(&self, source: Source, receiver: Address, peer_id: &PeerId, now_s: u32) -> bool {
         let Some(rate) = self.rate else { return true };
         let (hash, now) = (receiver_hash(source, receiver, peer_id), ticks(now_s));
@@ -152,14 +152,14 @@ impl Sketch {
     }
 }
 
-/// Returns the networks of a source by their hashes, and the rate of each as a multiple of the rate of a connection.
+/// Returns the networks of a source by their hashes, and the rate of each as a multiple of a connection's rate.
 fn networks(source: Source) -> impl Iterator<Item = (u64, u64)> {
     let of_customer = source.networks().filter(|(_, width)| width.is_of_customer());
     of_customer.map(|(hash, width)| (hash, u64::from(CONNECTIONS_PER_SOURCE * width.shares())))
 }
 
 /// Returns the keyed hash of a receiver and a source, which is an IPv4 address or an IPv6 /48 here. A receiver is a
-/// connection, or a peer of another node, whose connection is not known.
+/// connection. For a peer of another node, whose connection is unknown, it is the peer.
 fn receiver_hash(source: Source, Address { worker, handle }: Address, peer_id: &PeerId) -> u64 {
     let source = source.site_hash().unwrap_or_else(|| source.network_hash());
     let handle = u64::from(handle.generation) << 32 | u64::from(handle.index);
@@ -173,12 +173,12 @@ fn receiver_hash(source: Source, Address { worker, handle }: Address, peer_id: &
     })
 }
 
-/// Returns bytes in ticks of a rate of one byte a second.
+/// Converts bytes to ticks at a rate of one byte a second.
 const fn byte_ticks(bytes: u64) -> u64 {
     bytes.saturating_mul(TICKS_PER_S as u64)
 }
 
-/// Returns when a bucket of which this part is used is full again after a further use, both in ticks.
+/// Returns when a bucket with this used part is full again after a further use, both in ticks.
 fn full_again(used_ticks: u32, cost_ticks: u64, now: u32) -> u32 {
     let cost_ticks = u32::try_from(cost_ticks).unwrap_or(u32::MAX).min(BURST_TICKS);
     now.wrapping_add(used_ticks.min(BURST_TICKS) + cost_ticks)

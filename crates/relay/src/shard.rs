@@ -104,7 +104,7 @@ impl ShardTotals {
         if seeds { &mut self.seeders } else { &mut self.leechers }
     }
 
-    /// Removes a peer of a swarm, and all that is counted or found on account of it.
+    /// Removes a peer of a swarm, with all its counts and index entries.
     pub(crate) fn remove(
         &mut self,
         swarm: &mut Swarm,
@@ -143,8 +143,8 @@ impl Shard {
         }
     }
 
-    /// Applies an announce, draws the receivers of its offers, and records these as pending. Before a new peer is added,
-    /// `pressure` reserves room for it.
+    /// Applies an announce, draws the receivers of its offers, and records these as pending. Before a new peer is
+    /// added, `pressure` reserves room for it.
     pub(crate) fn announce(
         &mut self,
         call: &PreparedAnnounce<'_, '_>,
@@ -225,8 +225,9 @@ impl Shard {
         Ok(Announced { counts, joined: found.is_none(), change, older })
     }
 
-    /// Applies a change of a peer that is connected to another node. It was admitted there, so the limits of its source count it
-    /// and do not refuse it. Returns the first connection of this node with the same peer id, if the peer has just joined.
+    /// Applies a change of a peer that is connected to another node. That node admitted it, so the limits of its source
+    /// count it and do not refuse it. Returns the first connection of this node with the same peer id, if the peer has
+    /// just joined.
     pub(crate) fn announce_remote(
         &mut self,
         key: &SwarmKey,
@@ -286,7 +287,7 @@ impl Shard {
         let Self { swarms, totals, changes, namesake_offers, .. } = self;
         let address = Address::of_node(node);
         swarms.retain(|Torrent { hash, swarm }| {
-            // From the end, since only peers from behind take the position of one that is removed.
+            // Backwards, since removing a peer moves only later peers.
             for position in (0..swarm.len()).rev() {
                 if swarm.peer(position).address == address {
                     note_change(changes, *hash, &swarm.info_hash);
@@ -361,7 +362,7 @@ impl Shard {
         })
     }
 
-    /// Adds a peer that was a member of the swarm in another process.
+    /// Adds a peer that comes from another process.
     pub(crate) fn resume(
         &mut self,
         key: &SwarmKey,
@@ -392,7 +393,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Removes up to `budget` peers of a swarm, and in the end the swarm itself. Returns whether peers are left.
+    /// Removes up to `budget` peers of a swarm, and the swarm itself when it is empty. Returns whether peers are left.
     pub(crate) fn remove_peers(&mut self, key: &SwarmKey, budget: usize, pressure: &Pressure) -> bool {
         let Ok(mut torrent) = self.swarms.find_entry(key.hash, |torrent| torrent.is(key)) else {
             return false;
@@ -409,19 +410,17 @@ impl Shard {
         true
     }
 
-    /// Appends the sources of all peers.
     pub(crate) fn sources(&self, sources: &mut Vec<Source>) {
         for Torrent { swarm, .. } in &self.swarms {
             sources.extend((0..swarm.len()).map(|position| swarm.peer(position).source));
         }
     }
 
-    /// Returns the torrents of all swarms.
     pub(crate) fn torrents(&self) -> Vec<InfoHash> {
         self.swarms.iter().map(|torrent| torrent.swarm.info_hash).collect()
     }
 
-    /// Matches an answer, whose sender is the receiver of this offer, to a pending one.
+    /// Matches an answer to a pending offer. The sender of the answer is the receiver of the offer.
     pub(crate) fn match_answer(
         &mut self,
         key: &SwarmKey,
@@ -496,7 +495,7 @@ impl Shard {
         self.swarm(key).map(|swarm| swarm.age_s(now_s))
     }
 
-    /// Makes a swarm as old as this. Returns whether there is one.
+    /// Sets the age of a swarm. Returns whether there is one.
     pub(crate) fn set_age_s(&mut self, key: &SwarmKey, age_s: u32, now_s: u32) -> bool {
         let torrent = self.swarms.find_mut(key.hash, |torrent| torrent.is(key));
         torrent.map(|torrent| torrent.swarm.set_age_s(age_s, now_s)).is_some()
@@ -523,14 +522,15 @@ impl Shard {
     }
 }
 
-/// Notes that the counts of a torrent have changed, if changes are watched.
+/// Records that the counts of a torrent have changed, if changes are watched.
 pub(crate) fn note_change(changes: &mut Option<ChangeBuffer>, hash: u64, info_hash: &InfoHash) {
     if let Some(changes) = changes {
         changes.note(hash, info_hash);
     }
 }
 
-/// Makes a peer that announces the first of this node with its peer id, if there is none any more. Returns whether it did.
+/// Makes the announcing peer the first of this node with its peer id, if there is no first one now. Returns whether it
+/// did.
 fn take_first_place(
     swarm: &mut Swarm,
     position: usize,
@@ -549,7 +549,7 @@ fn take_first_place(
     true
 }
 
-/// Returns whether the completed download of the announcer is counted, as one more than `completed`.
+/// Returns whether the completed download of the announcer counts, as number `completed + 1`.
 #[cold]
 fn is_download_counted(downloads: &mut Recent, call: &PreparedAnnounce<'_, '_>, completed: u32) -> bool {
     let of_peer = KeyHasher::download(call.swarm, &call.peer);
@@ -558,7 +558,7 @@ fn is_download_counted(downloads: &mut Recent, call: &PreparedAnnounce<'_, '_>, 
     downloads.counts_download(&download, call.now_s)
 }
 
-/// Draws a receiver for each offer, as far as there are enough peers, and records the offers as pending.
+/// Draws a receiver for each offer, while there are peers, and records the offers as pending.
 fn draw_receivers(
     swarm: &mut Swarm,
     own: usize,
@@ -597,7 +597,7 @@ fn reserve(
     })
 }
 
-/// Records a pending offer of a peer, for which there is room.
+/// Records a pending offer of a peer. There must be room for it.
 fn push(peer: &mut Peer, namesake_offers: &mut NamesakeOffers, key: u64, now_s: u32) {
     peer.pending_offers.push(key, now_s);
     if peer.is_by_address {

@@ -1,25 +1,25 @@
 //! One swarm: its peers, in four zones.
 //!
-//! One peer of each source represents it, a leecher if there is one. Offers of other sources go to representatives only, as
-//! long as there are enough of them and of the offerer's own neighbours. So a source that has a thousand peers receives as
-//! many offers of others as a source that has one. Among themselves, the peers of a source have no limit. A peer that has
-//! announced since the representative of its source last did takes its place.
+//! One peer of each source represents it, a leecher if there is one. Offers of other sources go to representatives
+//! only, as long as these and the offerer's own neighbours suffice. So a source with a thousand peers receives as many
+//! offers from others as a source with one. Among themselves, the peers of a source have no limit. A peer that has
+//! announced more recently than the representative of its source takes its place.
 //!
-//! The zones are contiguous, so that a sample is a draw of positions: seeders that do not represent their source, leechers
-//! that do not, seeders that do, and leechers that do. Most swarms consist of the last two. A small swarm is searched from
-//! end to end; a large one has indexes by peer id and by source.
+//! The zones are contiguous, so that a sample is a draw of positions: non-representative seeders, non-representative
+//! leechers, representative seeders, and representative leechers. Most swarms only have the last two. A small swarm is
+//! searched from end to end; a large one has indexes by peer id and by source.
 //!
 //! A peer is identified by its peer id and its connection. The first connection of this node with a peer id is found by
-//! that id; all others, and the peers of other nodes, are found by the id together with the address.
+//! that id. All others, and the peers of other nodes, are found by the id together with the address.
 //!
 //! A draw is uniform over the representatives of other sources and all peers of the announcer's own source, without
-//! repetition, and never the announcer. A sample of all peers comes first. Only if it contains surplus peers of other
-//! sources, these are replaced by further draws, 64 for a place at most, so the rule costs nothing in ordinary swarms.
-//! A leecher takes the place of a seeder as representative. For a seeder, leechers come first and seeders get what is
-//! left over, since there are applications in which all browsers have everything.
+//! repetition, and never draws the announcer. The first sample is drawn from all peers. Surplus peers of other sources
+//! in it are replaced by further draws, at most 64 for each place, so the rule costs nothing in ordinary swarms. A
+//! leecher replaces a seeder as representative. For a seeder, leechers come first and seeders get the remaining offers,
+//! since in some applications all browsers have everything.
 //!
-//! To the swarms, a peer of another node is one whose address is that node. For offers, twice as many peers are drawn,
-//! and those of this node go first. Per torrent, a connection has at most four peer ids.
+//! To the swarms, a peer of another node has that node as its address. For offers, twice as many peers are drawn, and
+//! those of this node go first. Per torrent, a connection has at most four peer ids.
 
 use core::ops::Range;
 
@@ -31,7 +31,7 @@ use crate::index::Index;
 use crate::key::PeerKey;
 use crate::pending_offer::{PENDING_OFFERS_BY_ADDRESS_MAX, PENDING_OFFERS_MAX, PendingOffers};
 
-/// A swarm of more peers than the second number gets indexes; one of fewer than the first loses them.
+/// A swarm of more peers than the second number gets indexes. A swarm of fewer than the first loses them.
 const INDEXED: (usize, usize) = (16, 32);
 
 /// Maximum number of peers by which a list of peers grows or shrinks at once: 640 KiB, which the allocator moves by
@@ -41,13 +41,13 @@ const PEERS_STEP_MAX: usize = 8192;
 /// Capacity of a list of peers that is never freed.
 const PEERS_RETAINED: usize = 4;
 
-/// Maximum number of peers that are looked at for the share of a source.
+/// Maximum number of peers in the sample for the share of a source.
 const SHARE_SAMPLE: usize = 128;
 
-/// Maximum number of peers of a swarm that are all counted before one is refused for the share of its source.
+/// Maximum size of a swarm in which all peers are counted before one is refused for the share of its source.
 const SHARE_COUNTED: usize = 4096;
 
-/// Maximum number of draws for a receiver, when most peers that are drawn are surplus of other sources.
+/// Maximum number of draws for a receiver, when most draws hit surplus peers of other sources.
 const DRAWS_MAX: usize = 64;
 
 /// The zones, see [`zone`].
@@ -61,9 +61,9 @@ const LEECHERS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) peer_id: PeerId,
-    /// Whether it is found by its peer id together with its address, and not by its peer id alone.
+    /// Whether it is found by its peer id and its address together, and not by its peer id alone.
     pub(crate) is_by_address: bool,
-    /// Whether it has been decided if its download is counted. One that joins as a seeder has none.
+    /// Whether the tracker has already decided about counting its download. A peer that joins as a seeder has none.
     pub(crate) is_download_decided: bool,
     /// The time of its last announce.
     pub(crate) announced_s: u32,
@@ -71,7 +71,7 @@ pub(crate) struct Peer {
     /// The source under which it is counted.
     pub(crate) source: Source,
     pub(crate) pending_offers: PendingOffers,
-    /// The keyed hash of the peer id, or of the peer id and the address.
+    /// The keyed hash of its peer id, or of its peer id and address.
     hash: u64,
 }
 
@@ -99,7 +99,7 @@ struct Indexes {
     peers: Index<u32>,
     /// The positions of representatives, by the hashes of their sources.
     sources: Index<u32>,
-    /// Number of peers that are found by their address.
+    /// Number of peers that are found by peer id and address.
     by_address: u32,
 }
 
@@ -126,8 +126,8 @@ impl Peer {
         if self.is_by_address { PENDING_OFFERS_BY_ADDRESS_MAX } else { PENDING_OFFERS_MAX }
     }
 
-    /// Returns the memory of its pending offers. Those of a peer that is found by its address are in a table as well, in
-    /// which an offer takes up to 36 bytes.
+    /// Returns the memory of its pending offers. If the peer is found by its address, they are in a table as well,
+    /// where each takes up to 36 bytes.
     pub(crate) fn offer_bytes(&self) -> u64 {
         self.pending_offers.memory_bytes() * if self.is_by_address { 4 } else { 1 }
     }
@@ -138,7 +138,7 @@ fn zone(seeds: bool, represents: bool) -> usize {
     2 * usize::from(represents) + usize::from(!seeds)
 }
 
-/// Returns the position of a peer by its number among the peers of both ranges.
+/// Returns the position of a peer by its number in both ranges together.
 const fn position_in([front, back]: [&Range<usize>; 2], number: usize) -> usize {
     let front_len = front.end - front.start;
     if number < front_len { front.start + number } else { back.start + number - front_len }
@@ -162,12 +162,12 @@ impl Swarm {
         now_s.wrapping_sub(self.created_s).cast_signed().max(0).cast_unsigned()
     }
 
-    /// Makes the swarm as old as this.
+    /// Sets the age of the swarm.
     pub(crate) fn set_age_s(&mut self, age_s: u32, now_s: u32) {
         self.created_s = now_s.wrapping_sub(age_s.min(i32::MAX.cast_unsigned()));
     }
 
-    /// Makes the swarm at least as old as this, and counts at least this number of downloads, as it did in another process.
+    /// Makes the swarm at least this old, with at least this number of downloads, as it was in another process.
     pub(crate) fn resume(&mut self, completed: u32, age_s: u32, now_s: u32) {
         self.completed = self.completed.max(completed);
         self.set_age_s(age_s.max(self.age_s(now_s)), now_s);
@@ -221,7 +221,6 @@ impl Swarm {
         self.ends.iter().filter(|end| position >= as_usize(**end)).count()
     }
 
-    /// Returns the positions of a zone.
     fn range(&self, zone: usize) -> Range<usize> {
         let start = if zone == 0 { 0 } else { as_usize(self.ends[zone - 1]) };
         start..self.ends.get(zone).map_or(self.peers.len(), |end| as_usize(*end))
@@ -232,7 +231,7 @@ impl Swarm {
         as_usize(self.ends[SURPLUS_LEECHERS])
     }
 
-    /// Returns the position of a peer, which is valid until the next change.
+    /// Returns the position of a peer, valid until the next change.
     pub(crate) fn find(&self, key: &PeerKey, address: Address) -> Option<usize> {
         let first = if address.is_remote() { None } else { self.first(key) };
         if first.is_some_and(|position| self.peers[position].address == address) {
@@ -273,10 +272,10 @@ impl Swarm {
         }
     }
 
-    /// Returns whether a new peer would give its source more than a share of the swarm, in per cent. In a swarm of more than
-    /// 128 peers, as many that are drawn at random stand for all, so the share of a source may be
-    /// exceeded by half before it is noticed almost always. In one of up to 4,096 peers, all are counted before a peer is
-    /// refused; in a larger one, a source with two thirds of its share is refused now and then.
+    /// Returns whether a new peer would give its source more than a share of the swarm, in per cent. In a swarm of more
+    /// than 128 peers, a random sample of 128 stands for all. A source may exceed its share by half before that is
+    /// noticed almost always. In a swarm of up to 4,096 peers, all are counted before a peer is refused. In a larger
+    /// swarm, a source with two thirds of its share is refused now and then.
     pub(crate) fn exceeds_share(&self, source: Source, per_cent: u32, rng: &mut fastrand::Rng) -> bool {
         let len = self.peers.len();
         let allowed = swarm_share(len, per_cent);
@@ -297,7 +296,7 @@ impl Swarm {
     pub(crate) fn insert(&mut self, peer: Peer, seeds: bool) -> usize {
         let position = self.peers.len();
         if position == self.peers.capacity() {
-            // A quarter more, up to a limit. By default, a vector would double.
+            // A quarter more, up to a limit. A vector would double by default.
             self.peers.reserve_exact((position / 4 + 1).min(PEERS_STEP_MAX));
         }
         let represents = self.representative(peer.source).is_none();
@@ -319,7 +318,7 @@ impl Swarm {
         position
     }
 
-    /// Removes a peer and returns it. Only peers from behind it change their positions.
+    /// Removes a peer and returns it. Only later peers change their positions.
     pub(crate) fn remove(&mut self, position: usize) -> Option<Peer> {
         if position >= self.representatives() {
             self.remove_representative(position);
@@ -342,8 +341,9 @@ impl Swarm {
         self.relocate(position, zone(seeds, position >= self.representatives()))
     }
 
-    /// Makes a peer that announces the representative of its source, if the present one has not announced since this one last
-    /// did, or is a seeder and this one is a leecher: seeders offer to leechers first. Returns its new position.
+    /// Makes a peer that announces the representative of its source, in two cases: the present one has not announced
+    /// since this one last did, or it is a seeder and this one is a leecher, to which seeders offer first. Returns its
+    /// new position.
     pub(crate) fn represent(&mut self, position: usize) -> usize {
         if position >= self.representatives() {
             return position;
@@ -377,10 +377,10 @@ impl Swarm {
         }
     }
 
-    /// Draws up to `wanted` receivers for the offers of the peer at `own`: other peers, each at most once, and none with the
-    /// same peer id. All peers of its own source and the representatives of others have the same probability; the other
-    /// peers get what is left over. A seeder's offers go to leechers first, and what is left over to seeders. If some peers
-    /// are connected to other nodes, those of this node are preferred: twice as many are drawn, and these go first.
+    /// Draws up to `wanted` receivers for the offers of the peer at `own`: other peers, each at most once, and none
+    /// with the same peer id. All peers of its own source and the representatives of others have the same probability;
+    /// the other peers get the remaining offers. A seeder's offers go to leechers first, and the rest to seeders. Peers
+    /// of this node are preferred to those of other nodes: twice as many are drawn, and these go first.
     pub(crate) fn draw(
         &self,
         own: usize,
@@ -400,7 +400,7 @@ impl Swarm {
         }
     }
 
-    /// Draws up to `wanted` receivers, whatever their peer ids.
+    /// Draws up to `wanted` receivers, regardless of their peer ids.
     fn draw_any(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<OfferTarget>) {
         if self.is_seeder(own) {
             for zones in [[SURPLUS_LEECHERS, LEECHERS], [SURPLUS_SEEDERS, SEEDERS]] {
@@ -416,7 +416,7 @@ impl Swarm {
     }
 
     /// Draws receivers from a zone of representatives and the zone of other peers with the same role, until there are
-    /// `wanted`. Those of this node are preferred.
+    /// `wanted`. Peers of this node are preferred.
     fn draw_from(
         &self,
         zones: [Range<usize>; 2],
@@ -430,14 +430,14 @@ impl Swarm {
         if targets[start..].iter().any(|target| target.address.is_remote()) {
             targets.truncate(start);
             self.draw_fairly(&zones, own, 2 * wanted, rng, targets);
-            // Those that are all there are come in their order.
+            // If all were drawn, they are in the order of the list.
             rng.shuffle(&mut targets[start..]);
             targets[start..].sort_by_key(|target| target.address.is_remote());
             targets.truncate(start + wanted);
         }
     }
 
-    /// Draws up to `wanted` receivers, wherever they are connected.
+    /// Draws up to `wanted` receivers, at this or other nodes.
     fn draw_fairly(
         &self,
         [surplus, representatives]: &[Range<usize>; 2],
@@ -460,8 +460,8 @@ impl Swarm {
         if targets.len() == sampled || sampled - start < wanted {
             return;
         }
-        // The places of other sources' surplus go to the rest by further draws. An attacker whose surplus is hundreds of times
-        // as large as the rest makes these fail; then they go to representatives.
+        // Further draws replace the surplus of other sources. An attacker whose surplus is hundreds of times as large
+        // as the rest makes these fail; then representatives fill the places.
         let others = surplus.len() + representatives.len();
         let missing = sampled - targets.len();
         for _ in 0..(DRAWS_MAX * missing).min(4 * others) {
@@ -477,7 +477,7 @@ impl Swarm {
         self.add([&(0..0), representatives], own, start + wanted, rng, targets);
     }
 
-    /// Draws more receivers among the peers that do not represent their source, until there are `wanted`.
+    /// Draws more receivers among the non-representatives, until there are `wanted`.
     #[cold]
     fn fill(&self, own: usize, wanted: usize, rng: &mut fastrand::Rng, targets: &mut Vec<OfferTarget>) {
         let zones = [SURPLUS_LEECHERS, SURPLUS_SEEDERS].map(|zone| self.range(zone));
@@ -491,7 +491,7 @@ impl Swarm {
         }
     }
 
-    /// Draws more receivers of two zones, some of whom may be receivers already, until there are `wanted`.
+    /// Draws more receivers from two zones, until there are `wanted`. Some peers of the zones may be receivers already.
     fn add(
         &self,
         zones: [&Range<usize>; 2],
@@ -519,7 +519,7 @@ impl Swarm {
         rng: &mut fastrand::Rng,
         targets: &mut Vec<OfferTarget>,
     ) {
-        // The number of the peer among those of both zones.
+        // The number of the peer in both zones together.
         let own = if front.contains(&own) {
             Some(own - front.start)
         } else {
@@ -534,7 +534,7 @@ impl Swarm {
             return;
         }
         let start = targets.len();
-        // Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", 1987): one draw for each, and none is rejected.
+        // Floyd's algorithm (Bentley and Floyd, "A sample of brilliance", 1987): one draw for each, without rejections.
         for last in others - wanted..others {
             let drawn = position(rng.usize(0..=last));
             let is_new = targets[start..].iter().all(|target| as_usize(target.position) != drawn);
@@ -547,7 +547,7 @@ impl Swarm {
         OfferTarget { address, peer_id, position: as_u32(position) }
     }
 
-    /// Moves a peer to a zone. Returns its new position. On the way to a later zone, only peers from behind it move.
+    /// Moves a peer to a zone. Returns its new position. On the way to a later zone, only later peers move.
     fn relocate(&mut self, position: usize, to: usize) -> usize {
         let (mut position, mut zone) = (position, self.zone_of(position));
         while zone < to {
@@ -603,8 +603,7 @@ impl Swarm {
         (self.representatives()..self.len()).for_each(|position| self.add_representative(position));
     }
 
-    /// Frees memory that is no longer needed, but retains enough that a swarm of changing size does not do so all the
-    /// time.
+    /// Frees memory, but retains enough that a swarm of changing size does not do so all the time.
     fn shrink(&mut self) {
         let peers = self.peers.len();
         let unused_max = (self.peers.capacity() / 2).clamp(PEERS_RETAINED / 2, 2 * PEERS_STEP_MAX);

@@ -1,13 +1,13 @@
 //! All swarms, in shards behind small locks.
 //!
-//! One message of two KiB becomes up to ten messages for ten other clients. The swarms hold nothing of the messages
-//! that are relayed. An announce locks once, joins, draws the receivers of its offers, records each offer as pending,
-//! and unlocks.
+//! One message of two KiB becomes up to ten messages for ten other clients. The swarms keep nothing of relayed
+//! messages. An announce locks once, joins, draws the receivers of its offers, records each offer as pending, and
+//! unlocks.
 //!
-//! `Totals::bytes` counts 360 bytes for a peer, the most that it takes alone in its swarm, and the memory of its
-//! pending offers: 12 bytes each and 64 at most, or 48 and 16 where they are in the table of namesakes too. New peers,
-//! and memory for pending offers, are refused at the ceiling. The table of the swarms of a shard is rehashed as a
-//! whole: 2 ms with a million swarms.
+//! `Totals::bytes` counts 360 bytes for a peer, the maximum for a peer alone in its swarm, and the memory of its
+//! pending offers: at most 64 of 12 bytes, or 16 of 48 if they are in the table of namesakes too. At the ceiling, new
+//! peers and memory for pending offers are refused. The table of the swarms of a shard is rehashed as a whole: 2 ms
+//! with a million swarms.
 
 use core::fmt;
 use core::net::IpAddr;
@@ -29,17 +29,17 @@ use crate::pressure::Pressure;
 use crate::rate_limit::{RateLimiter, TokenBucket};
 use crate::shard::{PreparedAnnounce, RelayedOffer, Shard};
 
-/// Number of shards. No machine has as many workers, so two of them rarely want the same lock.
+/// Number of shards. No machine has as many workers, so two of them rarely need the same lock.
 const SHARDS: usize = 64;
 
 /// Number of changed torrents that each shard remembers.
 const CHANGES_MAX: usize = 1024;
 
-/// Maximum budget of expiry that is spent while a lock is held.
+/// Maximum budget of expiry under one hold of a lock.
 const BUDGET_PER_LOCK: usize = 64;
 
-/// The swarms of connected peers. Shared between threads: all methods take `&self`, and lock at most one shard at a
-/// time, for as long as it takes to look up a few peers.
+/// The swarms of connected peers. All methods take `&self`. They lock at most one shard at a time, only to look up a
+/// few peers.
 pub struct Swarms {
     hasher: KeyHasher,
     peer_lifetime_s: u32,
@@ -51,7 +51,7 @@ pub struct Swarms {
     shards: Box<[Cell]>,
 }
 
-/// A shard, and its totals for reading without the lock. No two shards share a cache line.
+/// A shard, and its totals, which are read without the lock. No two shards share a cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Cell {
@@ -109,7 +109,7 @@ impl WatchedShard for Cell {
 }
 
 impl fmt::Debug for Swarms {
-    /// Shows totals only, since the peers of a swarm are private.
+    /// Shows only totals, since the peers of a swarm are private.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.totals().fmt(f)
     }
@@ -121,7 +121,7 @@ impl Swarms {
     pub fn new(settings: &Settings) -> Self {
         let hasher = KeyHasher::new(settings.hash_key);
         let hasher = match &settings.holdings {
-            // All protocols must know a source by the same hashes.
+            // All protocols must use the same hashes for a source.
             Some(holdings) => hasher.with_sources(holdings.hasher()),
             None => hasher,
         };
@@ -136,13 +136,13 @@ impl Swarms {
         }
     }
 
-    /// Returns the key of an info hash, which is computed once for all steps of a request.
+    /// Returns the key of an info hash, computed once for all steps of a request.
     #[must_use]
     pub fn swarm_key(&self, info_hash: &InfoHash) -> SwarmKey {
         self.hasher.swarm(info_hash)
     }
 
-    /// Returns the source of a client, which is computed once for all its requests. The address must be canonical.
+    /// Returns the source of a client, computed once for all its requests. The address must be canonical.
     #[must_use]
     pub fn source(&self, ip: IpAddr) -> Source {
         self.hasher.source(ip)
@@ -154,13 +154,11 @@ impl Swarms {
         self.hasher.offer(offer_id)
     }
 
-    /// Applies an announce at `now_s`, in seconds of any clock that never goes back: adds, refreshes or removes the peer,
-    /// and replaces the content of `targets` with the receivers of its offers, in the order of the offers. Each occurs at
-    /// most once. One peer of each other source and all peers of the announcer's own source have the same probability;
-    /// others are receivers if there are not enough of these. A seeder's offers go to leechers first.
-    ///
-    /// # Errors
-    /// Fails if the peer does not enter the swarm. `targets` is empty in that case.
+    /// Applies an announce at `now_s`, in seconds of any clock that never goes back: adds, refreshes or removes the
+    /// peer. Replaces `targets` with the receivers of its offers, in the order of the offers. Each occurs at most once.
+    /// One peer of each other source and all peers of the announcer's own source have the same probability; others are
+    /// receivers if there are not enough of these. A seeder's offers go to leechers first. Fails if the peer does not
+    /// enter the swarm; `targets` is then empty.
     pub fn announce(
         &self,
         key: &SwarmKey,
@@ -203,11 +201,8 @@ impl Swarms {
         left
     }
 
-    /// Applies a change of a peer that is connected to another node. Returns the first connection of this node with the same
-    /// peer id, if the peer has just joined, as [`Announced::older`].
-    ///
-    /// # Errors
-    /// Fails if there is no room for it.
+    /// Applies a change of a peer that is connected to another node. Returns the first connection of this node with the
+    /// same peer id, if the peer has just joined, like [`Announced::older`]. Fails if there is no room for it.
     pub fn announce_remote(
         &self,
         key: &SwarmKey,
@@ -224,7 +219,7 @@ impl Swarms {
         announced
     }
 
-    /// Removes all peers that are connected to another node. Each shard is locked for one walk over its peers.
+    /// Removes all peers that are connected to another node. Locks each shard for one walk over its peers.
     pub fn forget_node(&self, node: Handle) {
         for cell in &self.shards {
             let mut shard = cell.shard.lock();
@@ -248,11 +243,9 @@ impl Swarms {
         self.cell(key).shard.lock().membership(key, &peer, address, now_s)
     }
 
-    /// Adds the peer `peer_id` of a connection of this source, which was a member of the swarm in another process. The
-    /// limits of its source count it, but do not refuse it: it was admitted there.
-    ///
-    /// # Errors
-    /// Fails if there is no room for it.
+    /// Adds the peer `peer_id` of a connection of this source, which was a member of the swarm in another process. That
+    /// process admitted it, so the limits of its source count it and do not refuse it. Fails if there is no room for
+    /// it.
     pub fn resume(
         &self,
         key: &SwarmKey,
@@ -271,8 +264,8 @@ impl Swarms {
         resumed
     }
 
-    /// Removes a swarm with all its peers and their pending offers. Returns whether there was one. The connections of the
-    /// peers stay open. The lock is released again and again, as in [`expire`](Self::expire).
+    /// Removes a swarm with all its peers and their pending offers. Returns whether there was one. The connections of
+    /// the peers stay open. The lock is released repeatedly, as in [`expire`](Self::expire).
     pub fn remove(&self, key: &SwarmKey) -> bool {
         let cell = self.cell(key);
         let has_existed = self.scrape(key) != Counts::default();
@@ -291,16 +284,16 @@ impl Swarms {
     /// Number of shards, for [`connected`](Self::connected).
     pub const SHARDS: usize = SHARDS;
 
-    /// Appends the peers of a shard that are connected to this node, as other nodes are told of them. Locks the shard for one
-    /// walk over its peers.
+    /// Appends the peers of a shard that are connected to this node, for other nodes. Locks the shard for one walk over
+    /// its peers.
     pub fn connected(&self, shard: usize, presences: &mut Vec<Presence>) {
         if let Some(cell) = self.shards.get(shard) {
             cell.shard.lock().connected(presences);
         }
     }
 
-    /// Calls `visit` with the sources of all peers, shard by shard, one for each peer. Each shard is locked for one walk over
-    /// its peers.
+    /// Calls `visit` with the sources of all peers, shard by shard, one for each peer. Locks each shard for one walk
+    /// over its peers.
     pub fn sources(&self, mut visit: impl FnMut(&[Source])) {
         let mut sources = Vec::new();
         for cell in &self.shards {
@@ -310,13 +303,13 @@ impl Swarms {
         }
     }
 
-    /// Returns the torrents of all swarms, shard by shard. Each shard is locked for one walk over its table.
+    /// Returns the torrents of all swarms, shard by shard. Locks each shard for one walk over its table.
     pub fn torrents(&self) -> impl Iterator<Item = InfoHash> {
         self.shards.iter().flat_map(|cell| cell.shard.lock().torrents())
     }
 
-    /// Matches an answer, sent by the peer `answerer_id` of the connection `answerer`, to a pending offer of the peer
-    /// `offerer`. The offer is pending no longer. Returns the receiver of the answer.
+    /// Matches an answer to a pending offer of the peer `offerer`, which is then pending no longer. The peer
+    /// `answerer_id` of the connection `answerer` sent it. Returns the receiver of the answer.
     pub fn match_answer(
         &self,
         key: &SwarmKey,
@@ -330,8 +323,8 @@ impl Swarms {
         self.cell(key).shard.lock().match_answer(key, &answered, now_s)
     }
 
-    /// Records an offer of the peer `offerer` of another node to a peer of this one as pending, so that its answer finds
-    /// the way back.
+    /// Records an offer of the peer `offerer` of another node to a peer of this one as pending, so that its answer
+    /// finds the way back.
     pub fn receive_offer(
         &self,
         key: &SwarmKey,
@@ -348,8 +341,8 @@ impl Swarms {
         to
     }
 
-    /// Returns the number of bytes of offers that a connection of this source may have relayed now. The last message
-    /// may exceed it.
+    /// Returns how many bytes of offers a connection of this source may have relayed now. The last message may exceed
+    /// that.
     #[must_use]
     pub fn relay_bytes_available(&self, source: Source, bucket: TokenBucket, now_s: u32) -> u64 {
         self.rate_limiter.available_bytes(source, bucket, now_s)
@@ -360,7 +353,7 @@ impl Swarms {
         self.rate_limiter.charge(source, bucket, bytes, now_s);
     }
 
-    /// Returns whether one more offer of this source may be relayed to a receiver, and records it if so.
+    /// Returns whether one more offer of this source may be relayed to a receiver. If so, it is recorded.
     pub fn admit_offer(&self, source: Source, target: &OfferTarget, now_s: u32) -> bool {
         self.rate_limiter.admit(source, target.address, &target.peer_id, now_s)
     }
@@ -378,27 +371,29 @@ impl Swarms {
         self.cell(key).shard.lock().counts(key)
     }
 
-    /// Returns the seconds since a swarm was created, if there is one; a swarm that has lost all its peers is created again.
+    /// Returns the seconds since a swarm was created, if there is one. A swarm that loses all its peers is created
+    /// again later.
     #[must_use]
     pub fn age_s(&self, key: &SwarmKey, now_s: u32) -> Option<u32> {
         self.cell(key).shard.lock().age_s(key, now_s)
     }
 
-    /// Makes a swarm as old as this, for example one that existed before a restart. Returns whether there is such a swarm.
+    /// Sets the age of a swarm, for example of one that existed before a restart. Returns whether there is such a
+    /// swarm.
     pub fn set_age_s(&self, key: &SwarmKey, age_s: u32, now_s: u32) -> bool {
         self.cell(key).shard.lock().set_age_s(key, age_s, now_s)
     }
 
-    /// Returns up to `max` peers of a swarm, in no particular order. Locks a shard while it reads them.
+    /// Returns up to `max` peers of a swarm, in no particular order. Locks the shard while it reads them.
     #[must_use]
     pub fn peers(&self, key: &SwarmKey, max: usize, now_s: u32) -> Vec<ConnectedPeer> {
-        // No memory is allocated while the lock is held.
+        // No memory is allocated under the lock.
         let mut peers = Vec::with_capacity(max);
         self.cell(key).shard.lock().peers(key, max, now_s, &mut peers);
         peers
     }
 
-    /// Begins to watch which torrents change their counts. Changes that were noted before are lost.
+    /// Begins to watch which torrents change their counts. Earlier changes are lost.
     pub fn watch_changes(&self) {
         shoal_base::change_buffer::watch_changes(&self.shards, CHANGES_MAX);
     }
@@ -408,21 +403,21 @@ impl Swarms {
         shoal_base::change_buffer::ignore_changes(&self.shards);
     }
 
-    /// Calls `visit` with the torrents that have changed since the last call, in pieces. Returns whether others were lost,
-    /// because too many had changed. No lock is waited for, and none is held longer than an exchange of two lists.
+    /// Calls `visit` with the torrents that have changed since the last call, in pieces. Returns whether others were
+    /// lost because too many had changed. It waits for no lock, and holds one only to exchange two lists.
     pub fn take_changes(&self, spare: &mut Vec<InfoHash>, mut visit: impl FnMut(&[InfoHash])) -> bool {
         spare.clear();
         spare.reserve_exact(CHANGES_MAX);
         shoal_base::change_buffer::take_changes(&self.shards, spare, &mut visit)
     }
 
-    /// Returns the memory in bytes that the watch takes.
+    /// Returns the memory of the watch in bytes.
     #[must_use]
     pub const fn watch_bytes() -> usize {
         SHARDS * ChangeBuffer::bytes(CHANGES_MAX)
     }
 
-    /// Advances expiry to where it should be at `now_s`, but visits `budget` peers at most. To be called a few times per
+    /// Advances expiry to its target for `now_s`, but visits `budget` peers at most. Must be called a few times per
     /// second between requests, by any number of threads.
     pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
         let mut left = budget;
@@ -432,7 +427,7 @@ impl Swarms {
             let cell = &self.shards[first.wrapping_add(index) % SHARDS];
             let mut is_behind = true;
             while is_behind && left > 0 {
-                // If the lock is taken, a later call comes to this shard.
+                // If the lock is taken, a later call visits this shard.
                 let Some(mut shard) = cell.shard.try_lock() else { break };
                 let mut share = left.min(BUDGET_PER_LOCK);
                 let (before, given) = (shard.totals, share);

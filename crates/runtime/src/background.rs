@@ -1,9 +1,9 @@
 //! Work of the control plane that takes seconds, on the processors of the workers.
 //!
 //! A thread that computes for seconds makes a worker on its processor wait for the end of its time slice, some
-//! milliseconds, whenever a request arrives. Such work runs in a thread with short slices and a tenth of the weight of a
-//! worker: it ends in time even if the workers are busy all the time. Large and compressed files of lists are
-//! read here, and compared with what they had before.
+//! milliseconds, whenever a request arrives. A background thread has short slices and a tenth of a worker's weight: its
+//! work ends even if the workers are always busy. Large and compressed files of lists are read here, and compared with
+//! their earlier contents.
 #![allow(unsafe_code, reason = "a system call that no library wraps")]
 
 use std::panic::resume_unwind;
@@ -35,7 +35,7 @@ const ATTRIBUTES_BYTES: u32 = 48;
 
 const _: () = assert!(size_of::<Attributes>() == ATTRIBUTES_BYTES as usize);
 
-/// Runs `work` in the background, and returns its result. Without another thread, it runs in this one.
+/// Runs `work` in the background, and returns its result. Runs it in this thread if no other can be started.
 pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let mut work = Some(work);
     let mut result = None;
@@ -60,7 +60,7 @@ pub fn step_back() {
         size: ATTRIBUTES_BYTES,
         policy: libc::SCHED_OTHER.cast_unsigned(),
         flags: 0,
-        // The whole process may have been given a larger one.
+        // The whole process may have a larger nice value.
         nice: getpriority_process(None).unwrap_or(0).max(NICE),
         priority: 0,
         runtime_ns: SLICE_NS,

@@ -33,10 +33,10 @@ pub fn read(path: Option<&Path>) -> Result<Config, Failure> {
     Ok(shoal_config::read(Some(ConfigFile { path: &shown, text: &text }), std::env::vars_os())?)
 }
 
-/// Reads the configuration of a tracker that runs with `running` once more. If there is no file, or only the pipe from
-/// which the tracker was started, the configuration is unchanged.
+/// Reads the configuration of a tracker that runs with `running` once more. Without a file, or with only the pipe from
+/// which the tracker was started, the file's part is unchanged.
 ///
-/// The values of a cluster override the others. Without a file, they and the environment are all that there is.
+/// The values of a cluster override the others. Without a file, they and the environment are the only values.
 pub fn reread(
     running: &Config,
     path: Option<&Path>,

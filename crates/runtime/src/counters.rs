@@ -1,44 +1,42 @@
 //! Counters of the threads of the control plane. Unlike the counters of a worker, several threads may add to them.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use serde::{Deserialize, Serialize};
-use shoal_base::metrics::labels;
+use shoal_base::metrics::{Gauge, labels};
 
 /// The number of reloads by outcome.
 #[derive(Debug, Default)]
 pub struct ReloadCounters {
     /// Reloads that were applied.
-    pub applied: AtomicU64,
+    pub applied: Gauge,
     /// Reloads that were refused.
-    pub failed: AtomicU64,
+    pub failed: Gauge,
 }
 
 labels! {
     /// The outcome of a record.
     pub enum RecordOutcome {
-        /// The target has it.
+        /// The target has the record.
         Written = "written",
-        /// It was lost because the ring of its worker was full.
+        /// The record was lost because the ring of its worker was full.
         QueueFull = "queue_full",
-        /// It was lost because the target failed.
+        /// The record was lost because the target failed.
         WriteFailed = "write_failed",
     }
 }
 
 /// The numbers of records by outcome.
 #[derive(Debug, Default)]
-pub struct RecordCounters([AtomicU64; RecordOutcome::ALL.len()]);
+pub struct RecordCounters([Gauge; RecordOutcome::ALL.len()]);
 
 impl RecordCounters {
     /// Returns the number of records with this outcome.
     pub fn read(&self, outcome: RecordOutcome) -> u64 {
-        self.0[outcome as usize].load(Ordering::Relaxed)
+        self.0[outcome as usize].read()
     }
 
     /// Adds records with this outcome.
     pub fn add(&self, outcome: RecordOutcome, count: u64) {
-        self.0[outcome as usize].fetch_add(count, Ordering::Relaxed);
+        self.0[outcome as usize].add(count);
     }
 }
 
@@ -61,11 +59,11 @@ pub struct Saved {
 #[derive(Debug, Default)]
 pub struct SnapshotCounters {
     /// Snapshots that were written.
-    pub written: AtomicU64,
+    pub written: Gauge,
     /// Snapshots that could not be written.
-    pub failed: AtomicU64,
+    pub failed: Gauge,
     /// When the last one was begun, in seconds since 1970; 0 if none was.
-    pub last_unix_s: AtomicU64,
+    pub last_unix_s: Gauge,
     /// Size of the last one in bytes.
-    pub last_bytes: AtomicU64,
+    pub last_bytes: Gauge,
 }

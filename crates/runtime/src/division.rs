@@ -11,9 +11,9 @@ pub struct Division {
     pub max: u64,
     /// The reason for this ceiling.
     pub because: String,
-    /// The program and its workers, and what follows.
+    /// The program, its workers, and all parts of a fixed size.
     pub fixed: u64,
-    /// The part of it that the policy may take for the requests of sources and for tokens.
+    /// The policy's share of the fixed part, for the requests of sources and for tokens.
     pub policy: u64,
     /// The number of changes that the feed may remember.
     pub changes_max: usize,
@@ -35,14 +35,14 @@ impl Division {
         as_usize(self.connections / 5 * 4 / workers.get() as u64)
     }
 
-    /// Returns how many bytes may wait in all queues of one worker for its connections. Their buffers may take
-    /// twice as much.
+    /// Returns how many bytes may wait in all queues of one worker for its connections. Their buffers may take twice as
+    /// much.
     pub fn posts_bytes_max(&self, workers: NonZeroUsize) -> usize {
         as_usize(self.queues / 4 / workers.get() as u64)
     }
 
-    /// Returns how many bytes may wait for one worker in its mailbox. As much again may be in transit in batches,
-    /// and as much may be in delivery. A buffer may take twice the size of its contents.
+    /// Returns how many bytes may wait for one worker in its mailbox. As much again may be in transit in batches, and
+    /// as much in delivery. A buffer may take twice the size of its contents.
     pub fn mailbox_bytes_max(&self, workers: NonZeroUsize) -> usize {
         as_usize(self.queues / 12 / workers.get() as u64)
     }

@@ -10,17 +10,17 @@ use shoal_config::Problems;
 pub enum Failure {
     /// The configuration is invalid. The text names the keys and the accepted values.
     Configuration(String),
-    /// The tracker does not permit what a command asks for.
+    /// The tracker does not permit the command.
     NotPermitted(String),
-    /// The tracker has nothing of the name in a command.
+    /// The tracker has nothing with the name in a command.
     NothingFound(String),
     /// Any other error, with its causes.
     Other(anyhow::Error),
 }
 
 impl Failure {
-    /// Returns the exit code: 2 for a mistake of the operator, 1 for an error of the host, and others for what a tracker
-    /// replies to a command.
+    /// Returns the exit code: 2 for a mistake of the operator, 1 for an error of the host, and others for a tracker's
+    /// reply to a command.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Configuration(_) => ExitCode::from(2),

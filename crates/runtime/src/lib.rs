@@ -13,7 +13,7 @@
 //! | [`heartbeat`] | whether threads respond |
 //! | [`periodic`], [`background`], [`panics`] | threads that serve no requests |
 //! | [`state_directory`] | the directory of the state, which no other tracker uses |
-//! | [`log`], [`repeated`], [`printable`], [`output`] | what an operator reads |
+//! | [`log`], [`repeated`], [`printable`], [`output`] | the texts for an operator |
 //! | [`failure`] | why the program ends, and its exit code |
 //! | [`random`] | random numbers for secrets |
 //! | [`replace_file`] | files that are replaced as a whole |
@@ -35,7 +35,6 @@ pub mod output;
 pub mod panics;
 pub mod periodic;
 pub mod printable;
-pub mod processing;
 pub mod published;
 pub mod random;
 pub mod repeated;

@@ -40,8 +40,7 @@ use shoal_config::{AccessConfig, BlocklistField, Config};
 pub use self::audit::Author;
 use self::bans::{Ban, Bans};
 use self::changes::SourceChange;
-use self::control::SourceState;
-pub use self::control::{ListControl, ListEntry};
+pub use self::control::{ListControl, ListEntry, ListSources, SourceState};
 pub use self::counters::{ListCounter, ListCounters, SourceCounter};
 use self::entries::{Build, Entries};
 use self::fetches::{Fetched, Fetches, UrlContent};
@@ -67,12 +66,12 @@ pub struct Lists {
     networks_allow: List<Networks>,
     networks_deny: List<Networks>,
     bans: Bans,
-    /// The entries that all nodes of a cluster have.
+    /// The entries that all nodes of a cluster share.
     shared: SharedLists,
     /// When the next ban ends, in seconds since 1970.
     next_ban_end: Arc<AtomicU64>,
     fetches: Arc<Fetches>,
-    /// The parts of the deny list that are published, and the version that was last published.
+    /// The published parts of the deny list, and its last published version.
     publication: (Option<PublishedFields>, Option<Publication>),
     counters: Arc<ListCounters>,
     /// Wakes the thread that watches the files.
@@ -87,7 +86,7 @@ struct Changes {
 }
 
 impl Lists {
-    /// Creates empty lists, whose tables will depend on a secret, and may take this memory together.
+    /// Creates empty lists. Their tables will depend on a secret, and take their memory from `budget`.
     pub fn new(key: HashKey, budget: Budget) -> Self {
         let counters = ListCounters::new(&budget);
         Self {
@@ -106,7 +105,7 @@ impl Lists {
         }
     }
 
-    /// Replaces the shared entries before [`read_all`](Self::read_all): they count from now on.
+    /// Replaces the shared entries before [`read_all`](Self::read_all). They count from now on.
     pub fn share(&mut self, tables: impl FnOnce(&HashKey) -> SharedTables, bans: Vec<Ban>) {
         self.shared.is_configured = true;
         self.shared.set_tables(tables(&self.build.key));
@@ -118,10 +117,9 @@ impl Lists {
         Arc::clone(&self.counters)
     }
 
-    /// Reads the sources of a configuration, which may differ from those of the last call, and returns their rules. A
-    /// file that is exactly as it was read before is not read again, and one that a thread reads is left to it unless it has
-    /// changed meanwhile. This waits until large files have been read. Of a new URL, the last good copy is read, and all URLs
-    /// are fetched at the next opportunity.
+    /// Reads the sources of a configuration, which may differ from the last one, and returns their rules. Skips an
+    /// unchanged file, and a file that a thread is already reading, unless it has changed meanwhile. Waits for large
+    /// files. Reads the last good copies of new URLs; all URLs are fetched at the next opportunity.
     pub fn read_all(&mut self, config: &Config) -> Access {
         let (access, build) = (&config.access, self.build.clone());
         self.torrents_allow.configure(&access.torrents_allow);
@@ -158,9 +156,9 @@ impl Lists {
         rules
     }
 
-    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault. Large
-    /// files are only appended to `large`: the caller reads them and calls [`take_large`](Self::take_large). Deny lists come
-    /// first.
+    /// Reads the files that have changed since they were last read, and with `retry` also those that had a fault. Large
+    /// files are only appended to `large`: the caller reads them and calls [`take_large`](Self::take_large). Deny lists
+    /// come first.
     fn read_files(&mut self, retry: bool, large: &mut Vec<LargeFile>) -> Changes {
         let build = self.build.clone();
         let torrents = self.torrents_deny.read_files(retry, &build, large)
@@ -171,12 +169,12 @@ impl Lists {
         Changes { torrents, networks }
     }
 
-    /// Takes over what was read from a large file, unless it was read again since.
+    /// Adopts the reading of a large file, unless the file was read again since.
     fn take_large(&mut self, file: &LargeFile, read: Fetched) -> Changes {
         self.take_read(file.list, Place::File(&file.reading), read)
     }
 
-    /// Takes over a content that was read for the list with this name.
+    /// Adopts content that was read for the list with this name.
     fn take_read(&mut self, list: &str, place: Place<'_>, read: Fetched) -> Changes {
         let is_allow = list.ends_with("_allow");
         let mut changes = Changes::default();
@@ -194,7 +192,7 @@ impl Lists {
         changes
     }
 
-    /// Replaces the rules that follow from lists that have changed.
+    /// Replaces the rules of changed lists.
     fn apply(&mut self, changes: Changes, rules: &mut Access) {
         if changes.torrents {
             let is_published = self.publication.0.is_some();
@@ -222,20 +220,21 @@ impl Lists {
         };
         let named = list.states().zip(list.entries());
         let local = named.flat_map(|(state, torrents)| {
-            torrents.tables().map(move |table| (state.name.clone(), Arc::clone(table)))
+            torrents.tables().map(move |table| (state.source.clone(), Arc::clone(table)))
         });
         let shared = self.shared.table(which).map(|table| (shared::SOURCE.to_owned(), Arc::clone(table)));
         shared.into_iter().chain(local).collect()
     }
 
-    /// Returns how the deny list is published. The digest of a new table takes a moment, so a list that is not published has none.
+    /// Returns how the deny list is published. The digest of a new table takes a moment, so an unpublished list has
+    /// none.
     fn publication(&mut self, torrents: &TorrentLists) -> Option<Publication> {
         let (fields, last) = &mut self.publication;
         let fields = (*fields)?;
         let digest = torrents.deny().iter().fold(0_u64, |sum, table| sum.wrapping_add(table.digest()));
         let since_unix_s = match last {
             Some(last) if (last.digest, last.fields) == (digest, fields) => last.since_unix_s,
-            // Two versions never have the same time, because clients ask for what is newer than theirs.
+            // Two versions never have the same time, because clients ask for a newer version than theirs.
             Some(last) => clock::unix_s().max(last.since_unix_s + 1),
             None => clock::unix_s(),
         };
@@ -243,7 +242,7 @@ impl Lists {
         *last
     }
 
-    /// Makes the next [`read_all`](Self::read_all) read every file, even one that looks as it did.
+    /// Makes the next [`read_all`](Self::read_all) read every file, even one that looks unchanged.
     fn forget_times(&mut self) {
         self.torrents_allow.forget_times();
         self.torrents_deny.forget_times();
@@ -252,33 +251,33 @@ impl Lists {
     }
 
     /// Returns the state of every source.
-    fn sources(&self) -> impl Iterator<Item = SourceState<'_>> {
+    fn sources(&self) -> impl Iterator<Item = SourceState> {
         let torrents = self.torrents_allow.states().chain(self.torrents_deny.states());
         let networks = self.networks_allow.states().chain(self.networks_deny.states());
         torrents.chain(networks).chain(self.shared.states())
     }
 
-    /// Writes to the log what has changed since the last call.
+    /// Logs what has changed since the last call.
     pub fn log_changes(&mut self) {
         let key = self.build.key;
         self.take_changes().iter().for_each(|change| change.log(&key));
     }
 
-    /// Returns what is to be logged of all changes since the last call.
+    /// Returns all changes since the last call that are to be logged.
     fn take_changes(&mut self) -> Vec<SourceChange> {
         let mut changes = self.torrents_allow.take_changes();
         changes.append(&mut self.torrents_deny.take_changes());
         changes
     }
 
-    /// Lets the threads look at the files that are configured now, and fetch the URLs.
+    /// Makes the threads look at the currently configured files, and fetch the URLs.
     pub fn watch(&self) {
         if let Some(bell) = &self.bell {
             bell.ring();
         }
     }
 
-    /// Returns the directories in which changes of the files show.
+    /// Returns the directories that show changes of the files.
     fn directories(&self) -> BTreeSet<PathBuf> {
         let mut directories = self.torrents_allow.directories();
         directories.append(&mut self.torrents_deny.directories());
@@ -288,9 +287,11 @@ impl Lists {
     }
 
     fn count_faulty(&self) {
-        self.counters.allow.set_faulty(self.torrents_allow.faulty());
-        self.counters.deny.set_faulty(self.torrents_deny.faulty());
-        self.counters.set_faulty_networks([self.networks_allow.faulty(), self.networks_deny.faulty()]);
+        let [networks_allow, networks_deny] = &self.counters.faulty_networks;
+        self.counters.allow.faulty_sources.set(self.torrents_allow.faulty());
+        self.counters.deny.faulty_sources.set(self.torrents_deny.faulty());
+        networks_allow.set(self.networks_allow.faulty());
+        networks_deny.set(self.networks_deny.faulty());
     }
 
     fn count_torrents(&self, rules: &Access) {
@@ -307,7 +308,7 @@ impl Lists {
     }
 }
 
-/// Reads the last good copies of the URLs that are new, and has them fetched from now on.
+/// Reads the last good copies of new URLs, and lets the URLs be fetched from now on.
 fn read_copies<E: Entries>(list: &mut List<E>, fetches: &Fetches, build: &Build) {
     for url in list.urls() {
         fetches.add::<E>(list.name(), &url, |content: &mut UrlContent, bytes_max| {
@@ -317,7 +318,7 @@ fn read_copies<E: Entries>(list: &mut List<E>, fetches: &Fetches, build: &Build)
     }
 }
 
-/// Returns the parts of the deny list that are published, if it is published.
+/// Returns the published parts of the deny list, if it is published.
 fn published_fields(config: &AccessConfig) -> Option<PublishedFields> {
     let has = |field| config.blocklist_fields.contains(&field);
     config.blocklist_publish.then(|| PublishedFields {
@@ -327,7 +328,7 @@ fn published_fields(config: &AccessConfig) -> Option<PublishedFields> {
     })
 }
 
-/// Appends the record of a change that is no entry of a list to the audit file.
+/// Appends the record of a change other than of list entries to the audit file.
 pub fn append_audit(
     audit_file: &Path,
     by: &Author,

@@ -2,9 +2,8 @@
 //!
 //! A worker sees a new [`Live`] before its next batch, see [`crate::published`].
 //!
-//! A batch is served under one policy, and no worker ever waits for a reload. Values that a worker computes from keys
-//! are computed again when it adopts a new [`Live`]: in `set_policy` of the responders and `reconfigure` of the
-//! sessions.
+//! A batch is served under one policy, and no worker waits for a reload. A worker computes values from keys again when
+//! it adopts a new [`Live`]: in `set_policy` of the responders and `reconfigure` of the sessions.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +14,7 @@ use shoal_net::stream::{StreamLimits, StreamListeners};
 use shoal_net::{PreparedIo, SocketProbe};
 use shoal_session::SessionSettings;
 
-/// Everything that workers take from the configuration and that can change while they run.
+/// The changeable values that workers take from the configuration.
 #[derive(Clone, Debug)]
 pub struct Live {
     /// The decisions.
@@ -26,7 +25,7 @@ pub struct Live {
     pub stream_limits: StreamLimits,
     /// The sockets.
     pub endpoints: Arc<Endpoints>,
-    /// A node of a cluster changes it while it runs.
+    /// The key of connection ids, which a node of a cluster changes while it runs.
     pub connection_key: ConnectionKey,
 }
 
@@ -44,7 +43,7 @@ pub struct Endpoints {
     pub connections_max: u64,
     /// The sockets of each worker.
     pub probes: Vec<Vec<SocketProbe>>,
-    /// For each worker its new part, until it takes it. Empty at the start.
+    /// The new part of each worker, until the worker takes it. Empty at the start.
     pub new: Vec<Mutex<Option<WorkerEndpoints>>>,
 }
 

@@ -1,7 +1,7 @@
 //! The log on standard error, and its format.
 //!
-//! A separate thread writes it from a bounded queue. If standard error is not read, for example on a terminal
-//! that was stopped with Ctrl-S, lines are lost, and the tracker continues and can be stopped.
+//! A separate thread writes it from a bounded queue. If standard error is not read, for example on a terminal that was
+//! stopped with Ctrl-S, lines are lost, and the tracker continues and can be stopped.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write, stderr};
@@ -24,7 +24,7 @@ use crate::output;
 /// Maximum number of lines that wait to be written.
 const LINES_MAX: usize = 8192;
 
-/// Maximum time to wait, at the end, for the lines that are still in the queue.
+/// Maximum time to wait, at the end, for the remaining lines.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// The open log. When it is dropped, the queued lines are written, unless standard error is not read.
@@ -37,9 +37,9 @@ pub struct Log {
 #[derive(Clone, Debug)]
 pub struct LogFilter(reload::Handle<LevelFilter, Registry>);
 
-/// Standard error, for the thread of the log. It is started before the sandbox, which it has to join.
+/// Standard error, for the thread of the log. The thread starts before the sandbox, and has to join it.
 struct LogWriter {
-    /// Makes the calling thread join the sandbox, once there is one. Returns whether it has.
+    /// Makes the calling thread join the sandbox, once it exists. Returns whether it has.
     join_sandbox: fn() -> bool,
     is_in_sandbox: bool,
 }
@@ -65,12 +65,12 @@ impl Log {
 }
 
 impl LogFilter {
-    /// Sets the minimum level of the messages that are logged.
+    /// Sets the minimum level of logged messages.
     pub fn set_level(&self, level: LogLevel) {
         self.set_filter(filter(level));
     }
 
-    /// The same with a filter.
+    /// Sets the filter of logged messages.
     pub fn set_filter(&self, filter: LevelFilter) {
         // This fails only if the log is gone, and then there is nothing to filter.
         let _ = self.0.reload(filter);
@@ -85,7 +85,7 @@ impl LogFilter {
 impl Drop for Log {
     fn drop(&mut self) {
         let Some(guard) = self.guard.take() else { return };
-        // The guard would wait for a second, which is the whole time that an operator is promised for a stop.
+        // The guard would wait for a second, the whole time that an operator is promised for a stop.
         let (flushed, wait) = mpsc::channel();
         let flush = move || {
             drop(guard);
@@ -137,8 +137,7 @@ fn begin_with(
     LogFilter(handle)
 }
 
-/// Reports why the program ends, or a fault that it has found: in the log, if it is open already, or else on standard
-/// error.
+/// Reports why the program ends, or a fault that it has found: in the open log, or else on standard error.
 pub fn report(failure: &impl Display) {
     if tracing::dispatcher::has_been_set() {
         tracing::error!("{failure}");
@@ -148,8 +147,8 @@ pub fn report(failure: &impl Display) {
     }
 }
 
-/// Returns whether a message is one of the tracker's own, or a detail of another library. The client of NATS tells each
-/// failed attempt to connect as an error; the module of the cluster tells what of that matters, once.
+/// Returns whether a message is the tracker's own, or a detail of another library. The client of NATS logs each failed
+/// attempt to connect as an error; the cluster module logs the relevant part, once.
 fn is_ours(metadata: &Metadata<'_>) -> bool {
     *metadata.level() > Level::INFO || !metadata.target().starts_with("async_nats")
 }

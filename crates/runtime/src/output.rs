@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::failure::Failure;
 
-/// Writes to standard output. Returns whether its reader is gone, as `head` is after some lines, which is no error.
+/// Writes to standard output. Returns whether its reader is gone, which is no error: `head` leaves after some lines.
 pub fn print(text: &str) -> Result<bool, Failure> {
     match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
         Ok(()) => Ok(false),
@@ -19,15 +19,14 @@ pub fn print(text: &str) -> Result<bool, Failure> {
 /// Returns whether the reader of standard output is gone, without writing anything.
 pub fn is_closed() -> bool {
     let output = stdout();
-    // Errors are told without being asked for.
+    // Errors are always reported.
     let mut polled = [PollFd::new(&output, PollFlags::empty())];
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut polled, Some(&at_once)).is_ok_and(|number| number > 0)
         && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
-/// Returns whether colours are wanted where there is a terminal: `NO_COLOR`, if set and not empty, turns them off
-/// (no-color.org).
+/// Returns whether a terminal should get colours: `NO_COLOR`, if set and not empty, turns them off (no-color.org).
 pub fn has_colour() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

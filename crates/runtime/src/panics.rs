@@ -1,4 +1,4 @@
-//! Panics of code that runs beside the data path: what they say, and how one becomes an error.
+//! Panics of code that runs beside the data path: their texts, and their conversion to errors.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,8 +9,8 @@ pub fn text(panic: &(dyn Any + Send)) -> &str {
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
-/// Returns the outcome of reading a source. A panic becomes a fault of the source, so that the thread goes on with the
-/// others. `read` must leave what it changes in a state in which it can be called again.
+/// Returns the outcome of reading a source. A panic becomes a fault of the source, so that the thread continues with
+/// the others. After a panic of `read`, it must be possible to call it again.
 pub(crate) fn caught<T>(read: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(read))
         .unwrap_or_else(|panic| Err(format!("a bug of this program, please report it: {}", text(&*panic))))

@@ -1,4 +1,4 @@
-//! A thread that serves no requests and does something again and again.
+//! A thread that serves no requests and does something periodically.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -22,10 +22,8 @@ pub struct PeriodicThread {
 }
 
 impl PeriodicThread {
-    /// Starts a thread that calls `work` and then waits for `pause`, until the end.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts a thread that calls `work` and then waits for `pause`, until the end. Fails if the kernel provides no
+    /// more threads.
     pub fn start(
         name: &'static str,
         pause: Duration,
@@ -42,7 +40,7 @@ impl PeriodicThread {
                 }
             }));
             if let Err(panic) = outcome {
-                // If the receiver is gone, the tracker is stopping anyway.
+                // Without a receiver, the tracker is stopping.
                 let _ = sender.send(panics::text(&*panic).to_owned());
             }
         };

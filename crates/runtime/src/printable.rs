@@ -1,15 +1,15 @@
-//! Text from elsewhere, made safe for a terminal: no control character of it is printed.
+//! Foreign text, made safe for a terminal: no control character of it is printed.
 //!
-//! A terminal obeys control characters, and those that change the direction of text can hide what a line says. Both are
-//! replaced.
+//! A terminal obeys control characters, and characters that change the direction of text can hide what a line says.
+//! Both are replaced.
 
 /// Returns a text as one line of printable characters. Others become `?`.
 pub fn line(text: &str) -> String {
     text.chars().map(|c| if is_unsafe(c) { '?' } else { c }).collect()
 }
 
-/// Returns a JSON document as one line of printable characters. Others become escapes, which mean the same: JSON permits
-/// such characters in strings only, and line ends between its parts, which are removed.
+/// Returns a JSON document as one line of printable characters. Others become equivalent escapes: JSON permits such
+/// characters in strings only, and line ends between its parts, which are removed.
 pub fn json(text: &str) -> String {
     let mut printable = String::with_capacity(text.len());
     for c in text.trim().chars().filter(|c| !matches!(c, '\n' | '\r' | '\t')) {

@@ -1,7 +1,7 @@
 //! A value that one thread replaces and others follow, without making them wait.
 //!
-//! A reader compares a number per batch, which is one load of a cache line that no thread writes between two changes. Only
-//! after a change does it take the lock, for as long as it takes to clone an [`Arc`], and it never waits for the lock:
+//! A reader compares a number per batch, which is one load of a cache line that no thread writes between two changes.
+//! Only after a change does it take the lock, for as long as it takes to clone an [`Arc`]. It never waits for the lock:
 //! if the writer holds it, the reader keeps the old value and looks again at its next batch.
 //!
 //! `tests/published.rs` compiles this file with the types of loom and checks all interleavings.
@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::sync::{AtomicU64, Mutex, Ordering};
 
-/// The latest value, shared by its writer and all readers. It has cache lines of its own.
+/// The latest value, shared by its writer and all readers. It has its own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Published<T> {
@@ -25,9 +25,9 @@ pub struct Published<T> {
 #[derive(Debug)]
 pub struct Subscription<T> {
     published: Arc<Published<T>>,
-    /// The version that [`Subscription::update`] returned last.
+    /// The version that [`Subscription::update`] last returned.
     version: u64,
-    /// The version that [`Subscription::acknowledge`] named last.
+    /// The version that [`Subscription::acknowledge`] last named.
     adopted: Arc<AtomicU64>,
 }
 
@@ -37,8 +37,8 @@ impl<T> Published<T> {
         Self { version: AtomicU64::new(0), value: Mutex::new(value), adopted: Mutex::new(Vec::new()) }
     }
 
-    /// Replaces the value by what `change` makes of it. Several writers change one part each: none loses what another one
-    /// has published in the meantime. Returns the new version.
+    /// Replaces the value by the result of `change`. Several writers change one part each, and none loses another's
+    /// changes. Returns the new version.
     pub fn replace(&self, change: impl FnOnce(&T) -> T) -> u64 {
         let mut current = self.value.lock().unwrap_or_else(PoisonError::into_inner);
         *current = Arc::new(change(&current));
@@ -78,15 +78,15 @@ impl<T> Subscription<T> {
         Some(Arc::clone(&value))
     }
 
-    /// Tells the writers that the reader uses the value that [`Subscription::update`] returned last, and has finished
-    /// everything that it did with earlier ones.
+    /// Tells the writers that the reader uses the value that [`Subscription::update`] last returned, and has finished
+    /// all work with earlier ones.
     pub fn acknowledge(&self) {
         self.adopted.store(self.version, Ordering::Release);
     }
 }
 
 impl<T> Drop for Subscription<T> {
-    /// A reader that has gone keeps no writer waiting.
+    /// A dropped reader holds up no writer.
     fn drop(&mut self) {
         self.adopted.store(u64::MAX, Ordering::Release);
     }

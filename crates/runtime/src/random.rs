@@ -2,20 +2,14 @@
 
 use anyhow::Context;
 
-/// Returns random bytes that cannot be guessed.
-///
-/// # Errors
-/// Fails if the kernel provides no random numbers.
+/// Returns random bytes that cannot be guessed. Fails if the kernel provides no random numbers.
 pub fn bytes<const BYTES: usize>() -> anyhow::Result<[u8; BYTES]> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).context("the kernel provides no random numbers")?;
     Ok(bytes)
 }
 
-/// Returns random words that cannot be guessed.
-///
-/// # Errors
-/// Fails if the kernel provides no random numbers.
+/// Returns random words that cannot be guessed. Fails if the kernel provides no random numbers.
 pub fn words() -> anyhow::Result<[u64; 4]> {
     let words: [[u8; 8]; 4] = [bytes()?, bytes()?, bytes()?, bytes()?];
     Ok(words.map(u64::from_ne_bytes))

@@ -1,6 +1,5 @@
-//! Warnings that clients or a fault can provoke again and again, of which only some are logged.
-//!
-//! One such warning is logged a minute, and the others are counted. Workers log nothing.
+//! Warnings that clients or a fault can provoke repeatedly. One of a kind is logged a minute, and the others are
+//! counted. Workers log nothing.
 
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ const LOG_EVERY: Duration = Duration::from_mins(1);
 #[derive(Debug, Default)]
 pub struct Repeated {
     logged: Option<Instant>,
-    /// The number of events since the last one that was logged.
+    /// The number of events since the last logged one.
     unlogged: u64,
 }
 

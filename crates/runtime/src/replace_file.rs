@@ -1,4 +1,4 @@
-//! Replaces a file as a whole: whatever ends the program, the old content or the new one is there.
+//! Replaces a file as a whole: at any end of the program, either the old content or the new one exists.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,10 +7,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Writes a file by `write` beside the old one and then renames it. It is on the disk when this returns.
-///
-/// # Errors
-/// Returns the error of the file system or of `write`. The old file is there then, and nothing beside it.
+/// Writes a file by `write` beside the old one and then renames it. It is on the disk when this returns. The error is
+/// the error of the file system or of `write`. The old file then remains, with nothing beside it.
 pub fn replace<T>(
     file: &Path,
     mode: u32,
@@ -22,7 +20,7 @@ pub fn replace<T>(
     let written = create(&temporary, mode, true).and_then(write).and_then(|(new, result)| {
         new.sync_all()?;
         fs::rename(&temporary, file)?;
-        // The name is on the disk only after this.
+        // Only this puts the name on the disk.
         let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
         File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
         Ok(result)
@@ -35,9 +33,6 @@ pub fn replace<T>(
 }
 
 /// Opens a file for writing, and creates it with this mode if necessary. A symbolic link is an error.
-///
-/// # Errors
-/// Returns the error of the file system.
 pub fn create(file: &Path, mode: u32, truncate: bool) -> io::Result<File> {
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();

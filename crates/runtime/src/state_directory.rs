@@ -20,12 +20,12 @@ const FILE_MODE: u32 = 0o600;
 #[derive(Debug)]
 pub struct StateDirectory {
     path: PathBuf,
-    /// Locked until it is closed, which the kernel does at the latest when the process ends.
+    /// Locked until it is closed, at the latest at the end of the process.
     lock: File,
 }
 
 impl StateDirectory {
-    /// Locks the directory, and creates it if there is none.
+    /// Locks the directory, and creates it if it does not exist.
     ///
     /// # Errors
     /// Returns what is wrong with it, with the key, the value and what would be accepted.
@@ -56,7 +56,7 @@ impl StateDirectory {
         }
     }
 
-    /// Warns if other users can replace or read what is in it.
+    /// Warns if other users can replace or read its content.
     fn warn_of_modes(&self) {
         let secrets = [self.keys(), self.tickets(), self.snapshot()];
         let paths = [(self.path.clone(), 0o022, "750")].into_iter();
@@ -70,8 +70,7 @@ impl StateDirectory {
         }
     }
 
-    /// Uses a directory with the lock that the tracker before this one had. Returns `None` if that is the lock of another
-    /// directory.
+    /// Uses a directory with the previous tracker's lock. Returns `None` if that lock belongs to another directory.
     pub fn take_over(path: &Path, lock: OwnedFd) -> Option<Self> {
         let lock = File::from(lock);
         let (own, named) = (lock.metadata().ok()?, fs::metadata(path.join("lock")).ok()?);
@@ -103,7 +102,7 @@ impl StateDirectory {
 /// The name of the snapshot in its directory.
 pub const SNAPSHOT: &str = "swarms";
 
-/// As [`replace_file::replace`], for a file of this directory.
+/// Like [`replace_file::replace`], for a file of this directory.
 pub fn replace<T>(file: &Path, write: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {
     replace_file::replace(file, FILE_MODE, write)
 }

@@ -1,22 +1,22 @@
-//! The public keys of tokens: where they come from, and when they are read again.
+//! The public keys of tokens: their source, and when they are read again.
 //!
-//! This module owns the JWK set of `tokens.jwks`. A set that cannot be read leaves the keys as they were, except when the
-//! tracker starts or the operator names another source. A thread looks at the file once a second, or fetches the URL at its
-//! interval, and publishes new keys. It fetches without the lock of the keys, so that a reload does not wait for a server
-//! whose keys are known. All of this happens off the data path.
+//! This module owns the JWK set of `tokens.jwks`. A set that cannot be read leaves the keys unchanged, except when the
+//! tracker starts or the operator names another source. A thread looks at the file once a second, or fetches the URL at
+//! its interval, and publishes new keys. It fetches without the lock of the keys, so that a reload does not wait for a
+//! server whose keys are known. All of this happens off the data path.
 //!
-//! A tracker whose URL is away at the start uses its last good copy. Without one, it starts without keys and refuses all
-//! tokens until the URL is there.
+//! A tracker whose URL is away at the start uses its last good copy. Without one, it starts without keys and refuses
+//! all tokens until the URL is back.
 
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use shoal_access::fetch::{Content, Limits, Remote};
 use shoal_access::token::{JWKS_BYTES_MAX, KeyNumber, KeySet, Rules};
+use shoal_base::metrics::Gauge;
 use shoal_config::{Config, ListSource, SourceUrl, TokensConfig};
 use shoal_engine::policy::Policy;
 use shoal_engine::tokens;
@@ -29,10 +29,10 @@ use crate::panics::caught;
 /// Pause between two looks at the file, or at the time of the next fetch.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Time between two fetches. A key that an issuer has withdrawn is in use for no longer.
+/// Time between two fetches. A withdrawn key is in use for no longer.
 const REFRESH_MS: u64 = 300_000;
 
-/// Maximum time until the next fetch after one that has failed.
+/// Maximum time until the next fetch after a failure.
 const RETRY_MS_MAX: u64 = 10_000;
 
 /// The name of the copies of keys.
@@ -41,22 +41,12 @@ const PURPOSE: &str = "token-keys";
 /// The numbers of the keys, for the metrics.
 #[derive(Debug, Default)]
 pub struct KeyCounters {
-    keys: AtomicU64,
-    is_faulty: AtomicU64,
+    /// Keys that can be used.
+    pub keys: Gauge,
+    /// 1 if the keys could not be read the last time, or else 0.
+    pub is_faulty: Gauge,
     /// That of the thread which reads the keys again.
     pub heartbeat: ReaderHeartbeat,
-}
-
-impl KeyCounters {
-    /// Returns the number of keys that can be used.
-    pub fn keys(&self) -> u64 {
-        self.keys.load(Ordering::Relaxed)
-    }
-
-    /// Returns 1 if the keys could not be read the last time, or else 0.
-    pub fn faulty(&self) -> u64 {
-        self.is_faulty.load(Ordering::Relaxed)
-    }
 }
 
 /// The keys and where they come from. All users share it.
@@ -74,16 +64,16 @@ pub struct State {
     keys: KeySet,
     /// The greatest number that a key has had.
     last: KeyNumber,
-    /// The file as it was read last.
+    /// The file as last read.
     seen: Option<Seen>,
     /// The content of a URL. Absent while the thread fetches it.
     url: Option<UrlKeys>,
-    /// The locks of the URLs in use. A URL that is configured again while the thread still fetches it has the same lock.
+    /// The locks of the URLs in use. A URL that is configured again while the thread still fetches it has the same
+    /// lock.
     fetching: Vec<(SourceUrl, Weak<Mutex<()>>)>,
     is_faulty: bool,
 }
 
-/// The keys of a URL.
 #[derive(Debug)]
 struct UrlKeys {
     url: SourceUrl,
@@ -98,10 +88,8 @@ struct UrlKeys {
 }
 
 impl TokenKeys {
-    /// Reads the keys of a configuration when the tracker starts.
-    ///
-    /// # Errors
-    /// Returns which key of the configuration is to be changed, and why.
+    /// Reads the keys of a configuration when the tracker starts. The error says which key of the configuration to
+    /// change, and why.
     pub fn load(config: &Config) -> Result<Self, String> {
         let state = State::default().following(config, true)?;
         let keys = Self::default();
@@ -121,15 +109,13 @@ impl TokenKeys {
         Arc::clone(&self.counters)
     }
 
-    /// Locks the keys, so that they stay as they are until the caller has published them.
+    /// Locks the keys, so that they stay unchanged until the caller has published them.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts the thread that reads the keys again, which runs as long as the program.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts the thread that reads the keys again, which runs as long as the program. Fails if the kernel provides no
+    /// more threads.
     pub fn watch(&self, lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) -> io::Result<Thread> {
         let (keys, lists, publisher) = (self.clone(), Arc::clone(lists), Arc::clone(publisher));
         let thread = thread::Builder::new().name("token-keys".to_owned()).spawn(move || {
@@ -144,7 +130,7 @@ impl TokenKeys {
 
     /// Reads the keys again if they may have changed, and publishes them. Returns whether there is a source.
     fn refresh(&self, lists: &Mutex<Lists>, publisher: &Publisher) -> bool {
-        // A statement of its own, so that the lock is free while the thread fetches.
+        // A separate statement, so that the lock is free while the thread fetches.
         let due = self.lock().take_due();
         let fetched = due.map(|mut url| {
             let read = url.fetch();
@@ -164,19 +150,16 @@ impl TokenKeys {
         state.source.is_some()
     }
 
-    /// Counts what is known of the keys.
+    /// Updates the counters.
     pub fn count(&self, state: &State) {
-        self.counters.keys.store(state.keys.len() as u64, Ordering::Relaxed);
-        self.counters.is_faulty.store(state.is_faulty.into(), Ordering::Relaxed);
+        self.counters.keys.set(state.keys.len() as u64);
+        self.counters.is_faulty.set(state.is_faulty.into());
     }
 }
 
 impl State {
-    /// Returns the keys for another configuration.
-    ///
-    /// # Errors
-    /// Returns which key of the configuration is to be changed, and why: a new source has no keys that could be kept. When
-    /// the tracker starts, a URL that is away is no error.
+    /// Returns the keys for another configuration. At the start of the tracker, a URL that is away is no error. The
+    /// error says which key of the configuration to change, and why: a new source has no earlier keys.
     pub fn following(&self, config: &Config, is_start: bool) -> Result<Self, String> {
         let TokensConfig { jwks, .. } = &config.tokens;
         let rules = tokens::rules(&config.tokens);
@@ -209,7 +192,7 @@ impl State {
             }
             Err(error) => return Err(format!("tokens.jwks = \"{source}\": {error}")),
         };
-        // Tokens that were verified by other rules are to be verified again, so that all keys get new numbers.
+        // Tokens that were verified by other rules must be verified again, so all keys get new numbers.
         let old = (self.rules == rules).then_some(&self.keys);
         let mut last = self.last;
         let keys = keys.following(old, &mut last);
@@ -227,12 +210,12 @@ impl State {
         self.url.take_if(|url| url.due_ms <= clock::monotonic_ms())
     }
 
-    /// Puts a URL back and takes over what was fetched from it, unless the configuration was read again in the meantime. Returns
-    /// whether the keys are new.
+    /// Puts a URL back and adopts its fetched keys, unless the configuration was read again meanwhile. Returns whether
+    /// the keys are new.
     fn take_fetched(&mut self, url: UrlKeys, read: Result<Option<KeySet>, String>) -> bool {
-        // The URL of a configuration that was read again is due at once. It may be another one.
+        // The URL of a newly read configuration is due at once. It may be another one.
         if let Some(own) = &mut self.url {
-            // If it is the same one, the copy on disk is that of the keys that are discarded here.
+            // If it is the same URL, the copy on disk belongs to the keys that are discarded here.
             own.forget_copy();
             return false;
         }
@@ -258,7 +241,7 @@ impl State {
         self.take(read)
     }
 
-    /// Takes over keys that were read, or nothing if they have not changed. Returns whether they are new.
+    /// Adopts keys that were read, or nothing if they have not changed. Returns whether they are new.
     fn take(&mut self, read: Result<Option<KeySet>, String>) -> bool {
         let Some(source) = &self.source else { return false };
         self.is_faulty = read.is_err();
@@ -289,14 +272,14 @@ impl UrlKeys {
         Ok(Self { url, folder, remote, limits, interval_ms: REFRESH_MS, due_ms: 0, fetching })
     }
 
-    /// Makes the next fetch ask for the keys whatever the copy is.
+    /// Makes the next fetch unconditional.
     fn forget_copy(&mut self) {
         self.remote = Remote::new(self.url.uri().clone(), &self.folder, PURPOSE);
     }
 
     /// Returns the keys of the last good copy, or else of the URL.
     fn read_first(&mut self) -> Result<KeySet, String> {
-        // A copy that cannot be read is none.
+        // An unreadable copy counts as missing.
         if let Ok(Some(keys)) = self.remote.read_copy(parse) {
             return Ok(keys);
         }
@@ -313,7 +296,7 @@ impl UrlKeys {
     }
 }
 
-/// Reads a set of keys that was fetched.
+/// Reads a fetched set of keys.
 fn parse(content: &mut Content<'_>) -> Result<KeySet, String> {
     let mut json = Vec::new();
     let bytes_max = JWKS_BYTES_MAX as u64 + 1;
@@ -335,13 +318,11 @@ fn lock_of(url: &SourceUrl, locks: &mut Vec<(SourceUrl, Weak<Mutex<()>>)>) -> Ar
     })
 }
 
-/// Returns a policy with other keys of tokens.
 fn with_keys(policy: &Policy, keys: &KeySet) -> Policy {
     let tokens = policy.tokens().map(|tokens| tokens.with_keys(keys.clone()));
     policy.clone().with_tokens(tokens)
 }
 
-/// Reads a set of keys from a file.
 fn read(path: &Path) -> Result<(KeySet, Seen), String> {
     // A change while the file is read shows at the next look.
     let seen = Seen::of(path);

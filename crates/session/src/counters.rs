@@ -43,7 +43,7 @@ labels! {
         Limit = "limit",
         /// Declined, because the source asks too often.
         RateLimited = "rate_limited",
-        /// Declined, because too many tokens are to be verified, of this source or of all.
+        /// Declined, because too many tokens of this source, or of all, need verification.
         TokenLimited = "token_limited",
     }
 }

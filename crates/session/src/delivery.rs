@@ -1,8 +1,8 @@
-//! A long response in progress, a full scrape or the published deny list: in pieces, framed, and compressed if the client
-//! accepts that.
+//! A long response in progress, a full scrape or the published deny list: in pieces, framed, and compressed if the
+//! client accepts that.
 //!
-//! This module also decides which clients may have one. The slots are few. A source therefore holds one of them at most,
-//! and if all are taken, a slow reader loses its slot to a newcomer. The back end limits the total time of a delivery.
+//! This module also decides which clients may have one. The slots are few. A source holds at most one of them, and if
+//! all are taken, a slow reader loses its slot to a newcomer. The back end limits the total time of a delivery.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -17,21 +17,19 @@ use shoal_wire::http::date::Date;
 use shoal_wire::http::head::RequestHead;
 use shoal_wire::http::response::{Chunk, END_OF_CHUNKS, Framing, ResponseHead, Status};
 
-/// A reader is slow if it has read fewer bytes per second than this since it began. Bytes in the kernel's buffers
+/// A reader is slow if it has read fewer bytes per second than this since the beginning. Bytes in the kernel's buffers
 /// count as read.
 const RATE_BYTES_MIN: u64 = 64 * 1024;
 
-/// Seconds for which no reader counts as slow.
+/// Seconds in which no reader counts as slow.
 const GRACE_S: u32 = 10;
 
-/// The deliveries of a worker in progress.
 #[derive(Debug)]
 pub(crate) struct DeliverySlots {
     taken: Vec<DeliverySlot>,
     count_max: usize,
 }
 
-/// A delivery in progress.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliverySlot {
     handle: Handle,
@@ -43,12 +41,11 @@ pub(crate) struct DeliverySlot {
 /// Memory of a compressor (flate2 with its fastest setting), as measured by `tests/held`.
 const ENCODER_BYTES: usize = 320 * 1024;
 
-/// The format of a delivery.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DeliveryFormat {
     version: Version,
     gzip: bool,
-    /// Whether the connection stays open after it.
+    /// Whether the connection stays open afterwards.
     keep_alive: bool,
 }
 
@@ -66,13 +63,12 @@ pub(crate) enum Content {
 pub(crate) enum Progress {
     /// More follows.
     More,
-    /// It is complete.
+    /// The delivery is complete.
     Complete,
-    /// The rest is gone. Without its end, the client cannot take it for complete.
+    /// The rest is gone. Without its end, the client cannot take the response for complete.
     CutOff,
 }
 
-/// The rest of a delivery.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     content: Content,
@@ -139,13 +135,13 @@ fn source(ip: IpAddr) -> IpAddr {
 }
 
 impl DeliveryFormat {
-    /// Returns the format for a request, on a connection that may stay open or not.
+    /// Returns the format for a request, and whether its connection may stay open.
     pub(crate) fn new(request: &RequestHead<'_, '_>, keep_alive: bool) -> Self {
         let is_chunked = request.version == Version::Http11;
         Self { version: request.version, gzip: request.accepts_gzip(), keep_alive: keep_alive && is_chunked }
     }
 
-    /// Writes the head of the response, with these fields among others.
+    /// Writes the head of the response, with these additional fields.
     pub(crate) fn encode_head(
         self,
         content_type: &str,
@@ -172,21 +168,20 @@ impl DeliveryFormat {
         self.keep_alive
     }
 
-    /// Returns whether the body is sent in chunks. HTTP/1.0 has none: the body ends with the connection.
+    /// Returns whether the body is sent in chunks. In HTTP/1.0, the body ends with the connection.
     const fn is_chunked(self) -> bool {
         matches!(self.version, Version::Http11)
     }
 }
 
 impl Delivery {
-    /// Creates the part after the head.
     pub(crate) fn new(content: Content, format: DeliveryFormat) -> Self {
         // The fastest setting suffices: info hashes are random, so only the bytes between them compress.
         let encoder = format.gzip.then(|| GzEncoder::new(Vec::new(), Compression::fast()));
         Self { content, format, encoder }
     }
 
-    /// Returns how much memory it holds.
+    /// Returns its memory.
     pub(crate) fn held_bytes(&self) -> usize {
         let encoder = self.encoder.as_ref().map_or(0, |encoder| ENCODER_BYTES + encoder.get_ref().capacity());
         let content = match &self.content {
@@ -228,7 +223,7 @@ impl Delivery {
         if has_more { Progress::More } else { Progress::Complete }
     }
 
-    /// Replaces `piece` by the compressed bytes that are available.
+    /// Replaces `piece` by the available compressed bytes.
     fn compress(&mut self, has_more: bool, piece: &mut Vec<u8>) {
         let Some(encoder) = &mut self.encoder else { return };
         encoder.write_all(piece).expect("writing to a vector never fails");

@@ -1,7 +1,7 @@
 //! HTTP requests and their responses, in order.
 //!
-//! This module owns how a request is answered: by the engine if it is for the tracker, or else by a status. It
-//! must not know where bytes come from or go to.
+//! This module owns how a request is answered: by the engine if it is for the tracker, or else by a status. It must not
+//! know where bytes come from or go to.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 use shoal_access::token::{Url, is_token};
 use shoal_access::torrents::Publication;
 use shoal_base::transport::stream::{ConnectionKind, Handle, Next, OUTPUT_BYTES_MAX, SourceCapacity};
+use shoal_config::ClientHeader;
 use shoal_engine::Now;
 use shoal_engine::counter::Kind;
 use shoal_engine::http::{BlocklistFormat, Responder};
@@ -35,32 +36,28 @@ use crate::source::{ClientSource, NoClient};
 use crate::statistics::{self, Document, Statistics, StatisticsPath};
 use crate::upgrade::{self, Upgrade};
 
-/// Maximum number of full scrapes and lists that a worker writes at the same time. Each holds about half a mebibyte while it is
-/// compressed, and takes processor time from announces.
+/// Maximum number of full scrapes and lists that a worker writes at the same time. Each holds about half a mebibyte
+/// while it is compressed, and takes processor time from announces.
 const DELIVERIES_MAX: usize = 1;
 
-/// Maximum size of a body that is skipped. Nothing that is served here needs a body.
+/// Maximum size of a skipped body. No request needs a body.
 const BODY_BYTES_MAX: u16 = 1024;
 
-/// Handles the HTTP requests of all connections of a worker.
 pub(crate) struct HttpHandler {
     settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     responder: Responder,
     /// Whether a connection may become a WebSocket.
     upgrades: bool,
-    /// The long responses in progress.
     slots: DeliverySlots,
-    /// The public statistics, as they were rendered last.
+    /// The last rendered public statistics.
     statistics: Arc<Statistics>,
     /// None if sources are not limited.
     source_capacity: Option<Box<dyn SourceCapacity>>,
     dates: Dates,
-    /// Scratch buffer for the body of a response.
     body: Vec<u8>,
 }
 
-/// The routes that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
     Announce,
@@ -75,13 +72,13 @@ enum Route {
 pub(crate) enum Served {
     /// The connection waits for this.
     Wait(Next),
-    /// The following bytes are frames of a WebSocket of the client at this address, with this token.
+    /// The following bytes are WebSocket frames of the client at this address, with this token.
     Upgrade(IpAddr, SocketToken),
 }
 
 /// How a request is answered.
 enum Decision {
-    /// With success and nothing else: the reply is not made.
+    /// With success only: the reply is not made.
     Head,
     /// With this status and the body that was written.
     Answer(Status),
@@ -89,7 +86,7 @@ enum Decision {
     FullScrape(ScrapeFormat, IpAddr),
     /// With the published deny list for the client at this address.
     Blocklist(BlocklistFormat, Validators, IpAddr),
-    /// With nothing, because the client has the published deny list in this version.
+    /// With nothing, because the client has this version of the published deny list.
     NotModified(Validators),
     /// With statistics for the client at this address.
     Statistics(Arc<Document>, IpAddr),
@@ -97,16 +94,16 @@ enum Decision {
     Upgrade(Accept, IpAddr, SocketToken),
 }
 
-/// The fields by which a client recognises the version of the published deny list that it has (RFC 9110, 8.8).
+/// The fields by which a client recognises its version of the published deny list (RFC 9110, 8.8).
 struct Validators {
     etag: String,
-    /// None in the very second of a change, after which the list might change once more.
+    /// `None` in the very second of a change, after which the list might change once more.
     last_modified: Option<Date>,
 }
 
 impl HttpHandler {
-    /// Creates a handler whose `responder` answers requests for the tracker. `upgrades` allows connections to
-    /// become WebSockets.
+    /// Creates a handler whose `responder` answers requests for the tracker. `upgrades` allows connections to become
+    /// WebSockets.
     pub(crate) fn new(
         settings: Arc<SessionSettings>,
         counters: Arc<SessionCounters>,
@@ -139,7 +136,7 @@ impl HttpHandler {
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.responder.set_pace(pace);
     }
 
@@ -207,7 +204,6 @@ impl HttpHandler {
         (used, Served::Wait(next))
     }
 
-    /// Frees memory of the scratch buffer if it has become large.
     pub(crate) fn trim(&mut self) {
         self.body.shrink_to(SCRATCH_BYTES);
     }
@@ -217,7 +213,7 @@ impl HttpHandler {
         self.slots.free(handle);
     }
 
-    /// Writes the next part of a long response. One that has lost its slot is cut off; without its end, the client
+    /// Writes the next part of a long response. Cuts off a response that has lost its slot: without its end, the client
     /// cannot take it for complete.
     fn deliver(&mut self, call: &mut Call<'_>, rest: &[u8]) -> Option<Next> {
         let Call { session, output, .. } = call;
@@ -237,8 +233,7 @@ impl HttpHandler {
         if stays_open { None } else { Some(close_mode(session, rest)) }
     }
 
-    /// Answers a request that is followed by `rest`, or begins to. Returns what follows, unless it is another
-    /// step.
+    /// Answers a request that is followed by `rest`, or begins to. Returns what follows, unless it is another step.
     fn answer(&mut self, call: &mut Call<'_>, request: &RequestHead<'_, '_>, rest: &[u8]) -> Option<Served> {
         let skippable_bytes = skippable_bytes(request.body);
         // A body that is too long is not awaited, but the client is sending it.
@@ -256,7 +251,7 @@ impl HttpHandler {
                 self.respond(status, request, keep_alive, call);
                 keep_alive
             }
-            // A long response is counted when it begins, even if its body is not sent, like that of an announce.
+            // A long response is counted when it begins, even without its body, like an announce.
             Decision::FullScrape(format, ip) => {
                 let content = Content::FullScrape(self.responder.begin_full_scrape(ip, format));
                 self.begin_delivery(call, request, keep_alive, content, (PLAIN_TEXT, &[]))
@@ -310,8 +305,8 @@ impl HttpHandler {
         true
     }
 
-    /// Decides how to answer a request, and passes it to the engine if it is for the tracker; the engine then writes
-    /// the reply to the body. The body must be empty before the call.
+    /// Decides how to answer a request, and passes it to the engine if it is for the tracker. The engine then writes
+    /// the reply to the body, which must be empty before the call.
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
         let url = Url { path: request.path, query: request.query };
         self.responder.set_now(now);
@@ -401,7 +396,7 @@ impl HttpHandler {
         Decision::Answer(Status::Ok)
     }
 
-    /// Returns the route of a request, by its path and by the queries that make it a full scrape.
+    /// Returns the route of a request, by its path and by the queries of a full scrape.
     fn route(&self, request: &RequestHead<'_, '_>) -> Option<Route> {
         Some(match route(request.path)? {
             Route::Scrape if self.responder.is_full_scrape(request.query) => {
@@ -415,7 +410,6 @@ impl HttpHandler {
         })
     }
 
-    /// Decides about a request for the public statistics.
     fn decide_statistics(
         &mut self,
         path: StatisticsPath,
@@ -441,7 +435,6 @@ impl HttpHandler {
         Err(if is_rate { Status::TooManyRequests } else { Status::Forbidden })
     }
 
-    /// Decides about a download of the published deny list.
     fn decide_download(
         &mut self,
         session: &Session,
@@ -468,7 +461,6 @@ impl HttpHandler {
         Decision::Blocklist(format, validators, ip)
     }
 
-    /// Writes a response with the body, or with a default text for the status if the body is empty.
     fn respond(
         &mut self,
         status: Status,
@@ -499,7 +491,6 @@ impl HttpHandler {
         }
     }
 
-    /// Counts a response and writes its head.
     fn write_head(
         &mut self,
         status: Status,
@@ -523,8 +514,8 @@ impl HttpHandler {
     /// Returns the address of the client.
     fn client(&self, session: &Session, request: &RequestHead<'_, '_>) -> Result<IpAddr, NoClient> {
         match (self.settings.proxy.header, session.source) {
-            (Some(header), _) if session.is_trusted => {
-                self.settings.proxy.client(header, request.header(header.name()))
+            (header, _) if header != ClientHeader::None && session.is_trusted => {
+                self.settings.proxy.client(header, request.header(header.spelling()))
             }
             (_, ClientSource::Ip(ip)) => Ok(ip),
             (_, ClientSource::Unix | ClientSource::Unnamed) => Err(NoClient),
@@ -533,7 +524,7 @@ impl HttpHandler {
 }
 
 impl Validators {
-    /// Returns the validators of a list now.
+    /// Returns the present validators of a list.
     fn new(publication: &Publication, now: Now) -> Self {
         let Publication { fields, digest, since_unix_s } = publication;
         let bits = [fields.date, fields.reference, fields.reason].map(|field| if field { '1' } else { '0' });
@@ -545,14 +536,13 @@ impl Validators {
         }
     }
 
-    /// Returns the fields of a response.
     fn fields(&self) -> Vec<(&str, &str)> {
         let last_modified = self.last_modified.as_ref().map(|date| ("Last-Modified", date.as_str()));
-        // A cache may keep the list, but has to ask whether it still holds.
+        // A cache may keep the list, but has to ask whether it is still current.
         [("ETag", &*self.etag), ("Cache-Control", "no-cache")].into_iter().chain(last_modified).collect()
     }
 
-    /// Returns whether a client has this version (RFC 9110, 13.1). A date counts if it is the very one that was sent.
+    /// Returns whether a client has this version (RFC 9110, 13.1). A date must equal the sent one.
     fn match_those_of(&self, request: &RequestHead<'_, '_>) -> bool {
         let mut tags = request.header("if-none-match").peekable();
         if tags.peek().is_none() {
@@ -581,8 +571,8 @@ const fn close_mode(session: &Session, rest: &[u8]) -> Next {
     if rest.is_empty() && session.skip_bytes == 0 { Next::Close } else { Next::Linger }
 }
 
-/// Returns the route of a path, if it has one. Torrents name trackers by various paths whose last segment names
-/// the request: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`. A token may follow it.
+/// Returns the route of a path, if it has one. Torrents name trackers by various paths whose last segment names the
+/// request: `/announce/`, `/announce.php`, `//announce`, `/some/folder/announce`. A token may follow it.
 fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),

@@ -1,23 +1,23 @@
 //! Which sites' pages may use the tracker.
 //!
-//! A browser lets every page connect to every host, and names the site of the page in `Origin` (RFC 6454; RFC
-//! 6455, 10.2). These rules therefore keep pages of other sites from using the tracker. They do not keep out
-//! other clients, which can send any headers.
+//! A browser lets every page connect to every host, and names the site of the page in `Origin` (RFC 6454; RFC 6455,
+//! 10.2). These rules keep pages of other sites from using the tracker. They do not keep out other clients, which can
+//! send any headers.
 //!
-//! For WebSockets, the operator lists the sites. HTTP announces are meant for clients other than browsers, but
-//! any page can make its visitors send them, by an image or a link, and thereby add their addresses to swarms.
-//! [`is_cross_site`] detects such requests.
+//! For WebSockets, the operator lists the sites. HTTP announces are meant for clients other than browsers, but any page
+//! can make its visitors send them, by an image or a link, and so add their addresses to swarms. [`is_cross_site`]
+//! detects such requests.
 
 use shoal_wire::http::head::RequestHead;
 
-/// Returns whether the browser marks the request as made by a page of another site. Clients other than browsers
-/// send none of these fields.
+/// Returns whether the browser marks the request as made by a page of another site. Clients other than browsers send
+/// none of these fields.
 ///
-/// `Sec-Fetch-Site` (Fetch Metadata) covers requests of every kind, including links and images, and pages can
-/// neither set nor remove it. `Sec-Fetch-Mode` is ignored: pages can make requests of every mode, and Node's
-/// `fetch` sends the field too. If `Sec-Fetch-Site` is missing, `Origin` decides: browsers before 2023 send it
-/// with cross-site requests of scripts, and current ones do if the tracker is contacted without TLS. Images and
-/// links cannot be distinguished from other requests then.
+/// `Sec-Fetch-Site` (Fetch Metadata) covers requests of every kind, including links and images, and pages can neither
+/// set nor remove it. `Sec-Fetch-Mode` is ignored: pages can make requests of every mode, and Node's `fetch` sends the
+/// field too. If `Sec-Fetch-Site` is missing, `Origin` decides: browsers before 2023 send it with cross-site requests
+/// of scripts, and current ones do if the tracker is contacted without TLS. In these cases, images and links look like
+/// any other request.
 pub(crate) fn is_cross_site(request: &RequestHead<'_, '_>) -> bool {
     let mut sites = request.header("sec-fetch-site").peekable();
     if sites.peek().is_none() {
@@ -27,9 +27,9 @@ pub(crate) fn is_cross_site(request: &RequestHead<'_, '_>) -> bool {
     !sites.all(|site| matches!(site, b"same-origin" | b"same-site" | b"none"))
 }
 
-/// The origins that are served. An origin is written as browsers write it, `https://example.com` or
-/// `https://example.com:8443`. Case is ignored, and so is the default port of the scheme. `null` is the origin of
-/// a page that has none, such as a local file.
+/// The origins that are served. An origin is written as in browsers, `https://example.com` or
+/// `https://example.com:8443`. Case is ignored, and so is the default port of the scheme. `null` is the origin of a
+/// page without one, such as a local file.
 #[derive(Clone, Debug)]
 pub struct Origins {
     /// Only these are served, unless the list is empty.
@@ -48,8 +48,8 @@ impl Default for Origins {
 }
 
 impl Origins {
-    /// Returns whether a client with these values of the `Origin` field is served. If there are several origins
-    /// (RFC 6454, 7.1 allows a list), each of them must be served.
+    /// Returns whether a client with these values of the `Origin` field is served. If there are several origins (RFC
+    /// 6454, 7.1 allows a list), each of them must be served.
     pub(crate) fn admit<'l>(&self, values: impl Iterator<Item = &'l [u8]>) -> bool {
         let origins = values.flat_map(|value| value.split(|&byte| byte == b' ')).map(<[u8]>::trim_ascii);
         let mut named = origins.filter(|origin| !origin.is_empty()).peekable();

@@ -1,20 +1,20 @@
-//! Partial input: bytes of a request, a frame or a header that is not complete yet.
+//! Partial input: bytes of an incomplete request, frame or header.
 
 use std::fmt;
 use std::mem;
 
-/// Maximum number of buffers that are kept for reuse.
+/// Maximum number of buffers that are retained for reuse.
 const SPARES_MAX: usize = 16;
 
-/// Maximum capacity of a buffer that is kept for reuse.
+/// Maximum capacity of a buffer that is retained for reuse.
 const SPARE_BYTES_MAX: usize = 128 * 1024;
 
-/// Up to this size, a buffer is allocated for twice the bytes that have arrived, so that most messages are put
-/// together with few copies. Beyond it, a buffer is allocated for a quarter more than has arrived.
+/// Up to this size, a buffer is allocated for twice the arrived bytes, so that most messages take few copies. Beyond
+/// it, a buffer is allocated for a quarter more than has arrived.
 const DOUBLED_BYTES_MAX: usize = 64 * 1024;
 
-/// The received part of a request, a frame or a header. It is as wide as a pointer, because nearly all
-/// connections hold no partial input nearly all the time.
+/// The received part of a request, a frame or a header. It is as wide as a pointer, because most connections seldom
+/// hold partial input.
 #[derive(Default)]
 pub(crate) struct PartialInput(Option<Box<Buffer>>);
 
@@ -23,8 +23,8 @@ struct Buffer {
     bytes: Vec<u8>,
 }
 
-/// Unused buffers for reuse. Messages that are longer than one input are usually buffered in part, and each of
-/// them should not need an allocation.
+/// Unused buffers for reuse. Messages that are longer than one input are usually buffered in part, and should not each
+/// need an allocation.
 #[derive(Default)]
 #[expect(clippy::vec_box, reason = "the boxes themselves are reused")]
 pub(crate) struct Spares(Vec<Box<Buffer>>);
@@ -37,7 +37,6 @@ impl Spares {
 }
 
 impl PartialInput {
-    /// Creates an empty partial input.
     pub(crate) const fn nothing() -> Self {
         Self(None)
     }
@@ -46,7 +45,6 @@ impl PartialInput {
         self.0.is_none()
     }
 
-    /// Returns the capacity of the buffer.
     pub(crate) fn capacity_bytes(&self) -> usize {
         self.0.as_ref().map_or(0, |buffer| buffer.bytes.capacity())
     }
@@ -56,7 +54,6 @@ impl PartialInput {
         self.0.as_ref().map_or(0, |buffer| size_of::<Buffer>() + buffer.bytes.capacity())
     }
 
-    /// Returns the number of bytes.
     pub(crate) fn len(&self) -> usize {
         self.0.as_ref().map_or(0, |buffer| buffer.bytes.len())
     }
@@ -71,8 +68,8 @@ impl PartialInput {
         self.0 = if bytes.is_empty() { None } else { Some(Box::new(Buffer { bytes })) };
     }
 
-    /// Appends `input`. The whole will have `whole_bytes`, as far as that is known. The buffer is allocated for
-    /// at most as much, and in proportion to what has arrived.
+    /// Appends `input`. The whole will have `whole_bytes`, if known. The buffer is allocated for at most as much, and
+    /// in proportion to the arrived bytes.
     pub(crate) fn append(&mut self, input: &[u8], whole_bytes: usize, spares: &mut Spares) {
         if input.is_empty() {
             return;
@@ -92,7 +89,7 @@ impl PartialInput {
         self.0.as_mut().map_or(&mut [], |buffer| &mut buffer.bytes)
     }
 
-    /// Removes the first `used` bytes. When none is left, the buffer goes to the spares.
+    /// Removes the first `used` bytes. An emptied buffer goes to the spares.
     pub(crate) fn consume(&mut self, used: usize, spares: &mut Spares) {
         let Some(buffer) = &mut self.0 else { return };
         buffer.bytes.drain(..used);
@@ -101,7 +98,7 @@ impl PartialInput {
         }
     }
 
-    /// Discards all bytes; the buffer goes to the spares.
+    /// Discards all bytes. The buffer goes to the spares.
     pub(crate) fn spare(&mut self, spares: &mut Spares) {
         let Some(mut buffer) = mem::take(&mut self.0) else { return };
         if spares.0.len() < SPARES_MAX && buffer.bytes.capacity() <= SPARE_BYTES_MAX {

@@ -17,13 +17,13 @@ pub(crate) const PLAIN_HTTP: &str = "this port speaks HTTPS\n";
 /// The body for a client that exceeds the connection limits.
 pub(crate) const BUSY: &str = "the tracker is busy, try again later\n";
 
-/// The body for a request that there is not enough memory for.
+/// The body for a request that exceeds the available memory.
 pub(crate) const OUT_OF_MEMORY: &str = "the tracker has not enough memory, try again later\n";
 
 /// The body for a WebSocket upgrade of a source that asks too often.
 pub(crate) const TOO_OFTEN: &str = "there are too many requests from your address, try again later\n";
 
-/// The body for a WebSocket upgrade of a source that has its maximum number of them.
+/// The body for a WebSocket upgrade of a source with its maximum number of them.
 pub(crate) const TOO_MANY_WEBSOCKETS: &str =
     "there are too many WebSockets from your address, try again later\n";
 
@@ -39,11 +39,11 @@ pub(crate) const OTHER_VERSION: &str = "this tracker speaks WebSocket in version
 /// The body for a page whose origin is not served.
 pub(crate) const FOREIGN_ORIGIN: &str = "this tracker does not serve pages of this origin\n";
 
-/// The body for a client that names no origin, where only pages of some origins are served.
+/// The body for a client without an origin, if only pages of some origins are served.
 pub(crate) const NO_ORIGIN: &str =
     "this tracker serves WebSockets of certain origins only, and the request has no Origin\n";
 
-/// Seconds after which a client that was turned away for lack of capacity may retry.
+/// Seconds after which a client that was refused for lack of capacity may retry.
 const RETRY_AFTER_S: &str = "60";
 
 /// The date of responses, formatted once per second.
@@ -54,12 +54,10 @@ pub(crate) struct Dates {
 }
 
 impl Dates {
-    /// Creates the date before any response.
     pub(crate) const fn new() -> Self {
         Self { unix_s: 0, date: Date::EPOCH }
     }
 
-    /// Returns the date of a response that is sent now.
     pub(crate) fn at(&mut self, now: Now) -> &Date {
         if self.unix_s != now.unix_s {
             *self = Self { unix_s: now.unix_s, date: Date::from_unix_s(now.unix_s) };
@@ -101,7 +99,6 @@ pub(crate) fn write_last(
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Returns the framing of a complete body.
 pub(crate) fn length(body: &[u8]) -> Framing {
     Framing::Length(u64::try_from(body.len()).expect("no body is that long"))
 }

@@ -1,16 +1,20 @@
 //! The stages of a connection.
 //!
 //! This module owns how a connection begins and ends, and which layer handles its bytes: the PROXY header is
-//! decoded here, encrypted bytes go through TLS, and requests are handled by [`crate::http`].
+//! decoded here, encrypted bytes go through TLS, and requests are handled by [`crate::http`]. The clock is read by the
+//! caller, once for each poll round.
 
 use core::mem;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use shoal_base::transport::stream::{ConnectionKind, Handle, Held, Next, Quota, Remote, SourceCapacity};
+use shoal_base::transport::stream::{
+    ConnectionKind, Detached, Handle, Held, Next, Quota, Remote, SourceCapacity, StreamService,
+};
 use shoal_engine::pace::Pace;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
+use shoal_engine::processing::Stopwatch;
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_wire::http::response::Status;
@@ -26,17 +30,17 @@ use crate::source::ClientSource;
 use crate::statistics::Statistics;
 use crate::websocket::{self, WebSocketHandler};
 
-/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together
-/// with requests whose responses have to be sent first. A client that sends more has not waited for them.
+/// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together with
+/// requests whose responses have to be sent first. A client that sends more has not waited for them.
 const PARTIAL_BYTES_MAX: usize = 128 * 1024;
 
-/// Capacity that a scratch buffer retains when it is trimmed.
+/// Capacity that a trimmed scratch buffer retains.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
 /// Serves the connections of one worker.
 pub struct Service {
     pub(crate) settings: Arc<SessionSettings>,
-    /// The settings that describe the listeners of the back end. Others may be newer.
+    /// The settings that describe the listeners of the back end. Other settings may be newer.
     listener_settings: Arc<SessionSettings>,
     counters: Arc<SessionCounters>,
     tls: Option<crate::tls::Server>,
@@ -49,12 +53,17 @@ pub struct Service {
     reply: Vec<u8>,
     /// Whether another process serves in place of this one.
     is_replaced: bool,
+    /// The time of the poll round.
+    pub(crate) now: Now,
+    stopwatch: Stopwatch,
+    /// Whether the last input was that of a WebSocket.
+    is_socket_input: bool,
 }
 
-/// One call of the service for a connection: the context of all functions on its way.
+/// One call of the service for a connection: the context of all functions in the call.
 pub(crate) struct Call<'c> {
     pub(crate) session: &'c mut Session,
-    /// The bytes to send. Within TLS, they are still to be encrypted.
+    /// The bytes to send. Within TLS, they still have to be encrypted.
     pub(crate) output: &'c mut Vec<u8>,
     pub(crate) now: Now,
 }
@@ -67,13 +76,14 @@ impl fmt::Debug for Service {
 
 impl Service {
     /// Creates the service of a worker. `http` answers requests, and `webtorrent` answers messages of WebSockets,
-    /// if they are served. `tls` is required for TLS listeners.
+    /// if they are served. `tls` is required for TLS listeners. `stopwatch` measures inputs.
     #[must_use]
     pub fn new(
         settings: Arc<SessionSettings>,
         http: http::Responder,
         webtorrent: Option<webtorrent::Responder>,
         tls: Option<crate::tls::Server>,
+        stopwatch: Stopwatch,
     ) -> Self {
         let counters = Arc::<SessionCounters>::default();
         let http = HttpHandler::new(Arc::clone(&settings), Arc::clone(&counters), http, webtorrent.is_some());
@@ -89,17 +99,20 @@ impl Service {
             plaintext: Vec::new(),
             reply: Vec::new(),
             is_replaced: false,
+            now: Now::default(),
+            stopwatch,
+            is_socket_input: false,
         }
     }
 
-    /// Sets `capacity`, which decides whether a source may have one more connection when a connection comes to count
-    /// towards another source or limit than at first.
+    /// Sets `capacity`, which decides whether a source may have one more connection when a connection changes its
+    /// source or limit.
     pub fn set_source_capacity(&mut self, capacity: Box<dyn SourceCapacity>) {
         self.http.set_source_capacity(capacity);
     }
 
-    /// Replaces the settings and the policy for all later input. Open connections stay open, and keep the source that a proxy
-    /// has named. The numbers of listeners keep their meaning until [`adopt_listeners`](Self::adopt_listeners).
+    /// Replaces the settings and the policy for all later input. Open connections stay open, and keep the source that a
+    /// proxy has named. The numbers of listeners keep their meaning until [`adopt_listeners`](Self::adopt_listeners).
     pub fn reconfigure(&mut self, settings: Arc<SessionSettings>, policy: &Arc<Policy>) {
         self.http.reconfigure(Arc::clone(&settings), Arc::clone(policy));
         if let Some(websockets) = &mut self.websockets {
@@ -108,8 +121,8 @@ impl Service {
         self.settings = settings;
     }
 
-    /// Makes the numbers of listeners those of the last settings. To be called when the back end has replaced its listeners,
-    /// because it accepts the last connections of the old ones before.
+    /// Gives the numbers of listeners the meaning of the last settings. To be called when the back end has replaced its
+    /// listeners, because it first accepts the last connections of the old ones.
     pub fn adopt_listeners(&mut self) {
         self.listener_settings = Arc::clone(&self.settings);
     }
@@ -120,14 +133,14 @@ impl Service {
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub const fn set_pace(&mut self, pace: Pace) {
+    pub fn set_pace(&mut self, pace: Pace) {
         self.http.set_pace(pace);
         if let Some(websockets) = &mut self.websockets {
             websockets.set_pace(pace);
         }
     }
 
-    /// Records that another process serves in place of this one, where clients of WebSockets can connect at once.
+    /// Records that another process serves in place of this one, to which WebSocket clients can connect at once.
     pub const fn set_replaced(&mut self) {
         self.is_replaced = true;
     }
@@ -138,177 +151,19 @@ impl Service {
         Arc::clone(&self.counters)
     }
 
-    /// Creates the session of an accepted connection, which the back end calls `handle`.
-    #[must_use]
-    pub fn open(&self, remote: &Remote, handle: Handle) -> Session {
-        let listener = self.listener(remote);
-        let source = ClientSource::of(remote);
-        let is_trusted = self.settings.proxy.trusts(source);
-        let stage = if !listener.proxy_protocol {
-            Stage::Http
-        } else if is_trusted {
-            Stage::Proxy
-        } else {
-            Stage::Over
-        };
-        Session::new(stage, listener.tls, source, is_trusted, handle)
-    }
-
-    /// Handles received bytes: consumes all of `input`, appends the bytes to send to `output`, and returns what
-    /// the connection waits for. After [`Next::More`] it is called with an empty input to continue.
-    pub fn receive(
-        &mut self,
-        session: &mut Session,
-        input: &mut [u8],
-        output: &mut Vec<u8>,
-        now: Now,
-    ) -> Next {
-        let mut call = Call { session, output, now };
-        let next = match call.session.stage {
-            Stage::Proxy => self.receive_header(&mut call, input),
-            Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) if call.session.is_tls => {
-                self.receive_tls(&mut call, input)
-            }
-            Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) => {
-                self.receive_plaintext(&mut call, input)
-            }
-            Stage::Over => Next::Close,
-        };
-        self.end_if(next, session)
-    }
-
-    /// Returns the source and limit that the connection counts towards from now on, if they have changed since
-    /// the last call: a proxy has named its client, or the connection has become a WebSocket.
-    pub fn changed_quota(&self, session: &mut Session) -> Option<Quota> {
-        if !mem::take(&mut session.quota_changed) {
-            return None;
-        }
-        let kind = if matches!(session.stage, Stage::WebSocket(_)) {
-            ConnectionKind::WebSocket
-        } else {
-            ConnectionKind::Http
-        };
-        Some(Quota { ip: self.settings.proxy.limited_ip(session.source), kind })
-    }
-
-    /// Returns whether the connection is a WebSocket whose client has a peer in a swarm.
-    #[must_use]
-    pub fn is_established(&self, session: &Session) -> bool {
-        matches!(&session.stage, Stage::WebSocket(socket) if socket.has_peers())
-    }
-
-    /// Returns the next connection with queued messages.
-    pub fn next_to_write(&mut self) -> Option<Handle> {
-        self.websockets.as_mut()?.next_to_write()
-    }
-
-    /// Appends all queued bytes of the connection to `output`, so that they leave in one write.
-    pub fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        let mut is_pinged = false;
-        if let (Some(websockets), Stage::WebSocket(socket)) = (&mut self.websockets, &mut session.stage) {
-            let is_doubtful = websockets.is_doubtful(socket);
-            websockets.fetch(socket, |bytes| match &mut session.tls {
-                // All bytes are sealed together, in as few records as possible.
-                Some(tls) => tls.seal(bytes, output),
-                None => output.extend_from_slice(bytes),
-            });
-            // In the middle of a message, its time limit decides.
-            if is_doubtful && socket.awaits(&session.partial) == Next::Upgraded {
-                is_pinged = true;
-                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
-            }
-        }
-        let next = match session.awaits() {
-            Next::Upgraded if is_pinged => Next::Pinged,
-            next => next,
-        };
-        self.end_if(next, session)
-    }
-
-    /// Records how many written bytes the peer has not yet accepted. Messages from other clients wait meanwhile,
-    /// within limits.
-    pub fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
-        if let Some(websockets) = &mut self.websockets {
-            websockets.set_unsent(handle, unsent_bytes);
-        }
-    }
-
-    /// Returns how much memory a connection holds, including the queued bytes that it does not read.
-    #[must_use]
-    pub fn held(&self, session: &Session) -> Held {
-        let mut held = session.held();
-        if let (Some(websockets), Stage::WebSocket(_)) = (&self.websockets, &session.stage) {
-            held.variable += websockets.backlog_bytes(session.handle);
-        }
-        held
-    }
-
-    /// Handles a peer that has been silent for the maximum time: pings it, or closes the connection if it was
-    /// pinged before. The peer would not receive a reason.
-    pub fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
-        let next = match &mut session.stage {
-            Stage::WebSocket(socket) if !socket.is_silent() => {
-                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
-                session.awaits()
-            }
-            _ => Next::Close,
-        };
-        self.end_if(next, session)
-    }
-
-    /// Collects the messages from other workers. Must be called at the beginning of a poll round.
-    pub fn collect(&mut self, now: Now) {
+    /// Begins a poll round: sets the time of all calls until the next one, and collects the messages from other workers.
+    pub fn begin_round(&mut self, now: Now) {
+        self.now = now;
         if let Some(websockets) = &mut self.websockets {
             websockets.collect(now);
         }
     }
 
-    /// Dispatches the messages for connections of other workers, and returns the workers to be woken. Must be
-    /// called at the end of a poll round.
-    pub fn dispatch(&mut self) -> impl Iterator<Item = u16> {
+    /// Ends a poll round: dispatches the messages for connections of other workers, and returns the workers to be woken.
+    pub fn end_round(&mut self) -> impl Iterator<Item = u16> {
+        self.stopwatch.end(Protocol::WebTorrent);
         // The dispatch happens at once, even if the caller does not iterate over the workers.
         self.websockets.as_mut().map(WebSocketHandler::dispatch).into_iter().flatten()
-    }
-
-    /// Ends a connection whose time is up, or because the tracker stops. A client in the middle of a request gets
-    /// an error.
-    pub fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
-        match session.stage {
-            Stage::Http | Stage::WebSocket(_) => self.write_close(session, output, now),
-            // A truncated response must not look complete. Before the first request there is nothing to write.
-            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
-        }
-        self.end(session);
-    }
-
-    /// Ends a connection that holds more memory than others when there is not enough, with an error for the
-    /// client.
-    pub fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
-        match session.stage {
-            Stage::Http | Stage::WebSocket(_) => {
-                let is_within_request = !session.partial.is_empty();
-                let is_socket = matches!(session.stage, Stage::WebSocket(_));
-                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| {
-                    if is_socket {
-                        websocket::write_shed(bytes);
-                    } else if is_within_request {
-                        response::write_last(
-                            &self.counters,
-                            Status::ServiceUnavailable,
-                            response::OUT_OF_MEMORY,
-                            now,
-                            bytes,
-                        );
-                    }
-                });
-                if let Some(tls) = &mut session.tls {
-                    tls.close(output);
-                }
-            }
-            // The same as in `expire`.
-            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
-        }
-        self.end(session);
     }
 
     /// Frees memory of scratch buffers that have become large. To be called every few seconds.
@@ -320,33 +175,6 @@ impl Service {
         if let Some(websockets) = &mut self.websockets {
             websockets.trim();
         }
-    }
-
-    /// Refuses a connection from `remote` for lack of capacity. The client gets an error, unless TLS would have
-    /// to come first.
-    pub fn refuse(&self, remote: &Remote, output: &mut Vec<u8>, now: Now) {
-        if !self.listener(remote).tls {
-            response::write_last(&self.counters, Status::ServiceUnavailable, response::BUSY, now, output);
-        }
-    }
-
-    /// Removes a closed connection.
-    pub fn close(&mut self, mut session: Session) {
-        self.end(&mut session);
-    }
-
-    /// Returns whether `remote` may open a connection now. Connections of proxies count once they name their client.
-    #[must_use]
-    pub fn may_connect(&self, remote: &Remote, now: Now) -> bool {
-        self.http.may_connect(ClientSource::of(remote), now)
-    }
-
-    /// Returns whether connections from `remote` count towards the limit of their source. Those of proxies do
-    /// not.
-    #[must_use]
-    pub fn is_limited(&self, remote: &Remote) -> bool {
-        let source = ClientSource::of(remote);
-        source != ClientSource::Unix && !self.settings.proxy.trusts(source)
     }
 
     pub(crate) const fn has_tls(&self) -> bool {
@@ -362,7 +190,7 @@ impl Service {
         self.listener_settings.listeners.get(remote.listener).copied().unwrap_or_default()
     }
 
-    /// Reads which source the proxy names, and then what follows the header.
+    /// Reads which source the proxy names, and then the bytes after the header.
     fn receive_header(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
         let mut buffered = call.session.partial.take();
         let bytes = if buffered.is_empty() {
@@ -421,7 +249,8 @@ impl Service {
                 let mut reply = mem::take(&mut self.reply);
                 let mut inner = Call { session: call.session, output: &mut reply, now: call.now };
                 let mut next = self.receive_plaintext(&mut inner, &mut plaintext);
-                // As without TLS, a connection is not idle before its first request, and not among the first to make room.
+                // As without TLS, a connection is not idle before its first request, and not among the first to make
+                // room.
                 if was_handshaking && plaintext.is_empty() && next == Next::Idle {
                     next = Next::Busy;
                 }
@@ -464,7 +293,7 @@ impl Service {
         }
         match next {
             Next::Close | Next::Linger => tls.close(call.output),
-            // The rest of a record must arrive as soon as that of a request.
+            // The rest of a record must arrive as soon as the rest of a request.
             Next::Idle | Next::Upgraded if tls.is_within_record() => {
                 next = if has_plaintext { Next::BusyNew } else { Next::Busy };
             }
@@ -473,8 +302,7 @@ impl Service {
         next
     }
 
-    /// Handles frames of a WebSocket, or answers the requests in the partial input and in `input` and buffers the
-    /// rest.
+    /// Handles frames of a WebSocket, or answers the requests in the partial input and in `input` and buffers the rest.
     fn receive_plaintext(&mut self, call: &mut Call<'_>, input: &mut [u8]) -> Next {
         if let Stage::WebSocket(_) = call.session.stage {
             return self.receive_frames(call, input);
@@ -508,8 +336,7 @@ impl Service {
         }
     }
 
-    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already
-    /// frames.
+    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already frames.
     fn upgrade(&mut self, call: &mut Call<'_>, ip: IpAddr, token: SocketToken, rest: &mut [u8]) -> Next {
         let Some(websockets) = &self.websockets else { return Next::Close };
         let session = &mut *call.session;
@@ -528,11 +355,17 @@ impl Service {
         }
     }
 
-    fn write_close(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) {
+    fn write_close(&mut self, session: &mut Session, output: &mut Vec<u8>) {
         write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| match &session.stage {
             Stage::WebSocket(_) => websocket::write_close(self.is_replaced, bytes),
             _ if !session.partial.is_empty() => {
-                response::write_last(&self.counters, Status::RequestTimeout, response::TOO_SLOW, now, bytes);
+                response::write_last(
+                    &self.counters,
+                    Status::RequestTimeout,
+                    response::TOO_SLOW,
+                    self.now,
+                    bytes,
+                );
             }
             _ => {}
         });
@@ -562,6 +395,216 @@ impl Service {
     }
 }
 
+impl StreamService for Service {
+    type Session = Session;
+
+    fn open(&mut self, remote: &Remote, handle: Handle) -> Session {
+        let listener = self.listener(remote);
+        let source = ClientSource::of(remote);
+        let is_trusted = self.settings.proxy.trusts(source);
+        let stage = if !listener.proxy_protocol {
+            Stage::Http
+        } else if is_trusted {
+            Stage::Proxy
+        } else {
+            Stage::Over
+        };
+        Session::new(stage, listener.tls, source, is_trusted, handle)
+    }
+
+    fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
+        // Without input, the connection continues with an earlier one.
+        if !input.is_empty() {
+            self.stopwatch.begin();
+        }
+        let mut call = Call { session, output, now: self.now };
+        let next = match call.session.stage {
+            Stage::Proxy => self.receive_header(&mut call, input),
+            Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) if call.session.is_tls => {
+                self.receive_tls(&mut call, input)
+            }
+            Stage::Http | Stage::Delivery(_) | Stage::WebSocket(_) => {
+                self.receive_plaintext(&mut call, input)
+            }
+            Stage::Over => Next::Close,
+        };
+        self.is_socket_input = session.is_websocket();
+        self.end_if(next, session)
+    }
+
+    fn replied(&mut self) {
+        // Messages of WebSockets leave at the end of the poll round.
+        if !self.is_socket_input {
+            self.stopwatch.end(Protocol::Http);
+        }
+    }
+
+    fn changed_quota(&mut self, session: &mut Session) -> Option<Quota> {
+        if !mem::take(&mut session.quota_changed) {
+            return None;
+        }
+        let kind = if matches!(session.stage, Stage::WebSocket(_)) {
+            ConnectionKind::WebSocket
+        } else {
+            ConnectionKind::Http
+        };
+        Some(Quota { ip: self.settings.proxy.limited_ip(session.source), kind })
+    }
+
+    fn is_established(&self, session: &Session) -> bool {
+        matches!(&session.stage, Stage::WebSocket(socket) if socket.has_peers())
+    }
+
+    fn next_to_write(&mut self) -> Option<Handle> {
+        self.websockets.as_mut()?.next_to_write()
+    }
+
+    fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        let mut is_pinged = false;
+        if let (Some(websockets), Stage::WebSocket(socket)) = (&mut self.websockets, &mut session.stage) {
+            let is_doubtful = websockets.is_doubtful(socket);
+            websockets.fetch(socket, |bytes| match &mut session.tls {
+                // All bytes are sealed together, in as few records as possible.
+                Some(tls) => tls.seal(bytes, output),
+                None => output.extend_from_slice(bytes),
+            });
+            // In the middle of a message, its time limit decides.
+            if is_doubtful && socket.awaits(&session.partial) == Next::Upgraded {
+                is_pinged = true;
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
+            }
+        }
+        let next = match session.awaits() {
+            Next::Upgraded if is_pinged => Next::Pinged,
+            next => next,
+        };
+        self.end_if(next, session)
+    }
+
+    fn set_backlog(&mut self, handle: Handle, unsent_bytes: usize) {
+        if let Some(websockets) = &mut self.websockets {
+            websockets.set_unsent(handle, unsent_bytes);
+        }
+    }
+
+    fn held(&self, session: &Session) -> Held {
+        let mut held = session.held();
+        if let (Some(websockets), Stage::WebSocket(_)) = (&self.websockets, &session.stage) {
+            held.variable += websockets.backlog_bytes(session.handle);
+        }
+        held
+    }
+
+    /// Pings the peer, or closes the connection if it was pinged before. The peer would not receive a reason.
+    fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
+        let next = match &mut session.stage {
+            Stage::WebSocket(socket) if !socket.is_silent() => {
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| socket.ping(bytes));
+                session.awaits()
+            }
+            _ => Next::Close,
+        };
+        self.end_if(next, session)
+    }
+
+    fn expire(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        match session.stage {
+            Stage::Http | Stage::WebSocket(_) => self.write_close(session, output),
+            // A truncated response must not look complete. Before the first request there is nothing to write.
+            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
+        }
+        self.end(session);
+    }
+
+    fn shed(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        match session.stage {
+            Stage::Http | Stage::WebSocket(_) => {
+                let is_within_request = !session.partial.is_empty();
+                let is_socket = matches!(session.stage, Stage::WebSocket(_));
+                write_through_tls(&mut session.tls, &mut self.reply, output, |bytes| {
+                    if is_socket {
+                        websocket::write_shed(bytes);
+                    } else if is_within_request {
+                        response::write_last(
+                            &self.counters,
+                            Status::ServiceUnavailable,
+                            response::OUT_OF_MEMORY,
+                            self.now,
+                            bytes,
+                        );
+                    }
+                });
+                if let Some(tls) = &mut session.tls {
+                    tls.close(output);
+                }
+            }
+            // The same as in `expire`.
+            Stage::Delivery(_) | Stage::Proxy | Stage::Over => {}
+        }
+        self.end(session);
+    }
+
+    /// The client gets an error, unless TLS would have to come first.
+    fn refuse(&mut self, remote: &Remote, output: &mut Vec<u8>) {
+        if !self.listener(remote).tls {
+            response::write_last(
+                &self.counters,
+                Status::ServiceUnavailable,
+                response::BUSY,
+                self.now,
+                output,
+            );
+        }
+    }
+
+    fn close(&mut self, mut session: Session) {
+        self.end(&mut session);
+    }
+
+    /// Connections of proxies count once they name their client.
+    fn may_connect(&mut self, remote: &Remote) -> bool {
+        self.http.may_connect(ClientSource::of(remote), self.now)
+    }
+
+    fn is_limited(&self, remote: &Remote) -> bool {
+        let source = ClientSource::of(remote);
+        source != ClientSource::Unix && !self.settings.proxy.trusts(source)
+    }
+
+    fn detach(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Option<Detached> {
+        self.take_state(session, output)
+    }
+
+    fn attach(&mut self, handle: Handle, state: &[u8]) -> Option<Session> {
+        self.resume(handle, state)
+    }
+
+    fn is_encrypted(&self, session: &Session) -> bool {
+        session.is_encrypted()
+    }
+
+    fn can_stay(&self, session: &Session) -> bool {
+        session.is_websocket()
+    }
+
+    fn refuse_detached(&mut self, kind: ConnectionKind, output: &mut Vec<u8>) {
+        if kind == ConnectionKind::WebSocket {
+            websocket::write_shed(output);
+        }
+    }
+
+    /// The process that has the TLS session of a WebSocket ends the input when it is about to end itself; then the client is to
+    /// connect again.
+    fn end_input(&mut self, session: &mut Session, output: &mut Vec<u8>) {
+        if let (Stage::WebSocket(_), true, Some(websockets)) =
+            (&session.stage, session.is_tunnelled, &mut self.websockets)
+        {
+            websockets.drain(session.handle, |bytes| output.extend_from_slice(bytes));
+            websocket::write_close(true, output);
+        }
+    }
+}
+
 /// Returns the outcome of a handshake that was in progress before the last input, if it has one now.
 fn handshake_outcome(
     tls: &crate::tls::Session,
@@ -575,8 +618,7 @@ fn handshake_outcome(
     }
 }
 
-/// Appends the bytes that `write` writes to `output`, through TLS if there is any. `reply` is the scratch buffer
-/// for TLS.
+/// Appends the bytes of `write` to `output`, through TLS if there is any. `reply` is the scratch buffer for TLS.
 fn write_through_tls(
     tls: &mut Option<Box<crate::tls::Session>>,
     reply: &mut Vec<u8>,

@@ -13,27 +13,26 @@ use crate::websocket::WebSocket;
 #[derive(Debug)]
 pub struct Session {
     pub(crate) stage: Stage,
-    /// The received part of the next request or frame, or input that is not yet read while a response is in
-    /// progress.
+    /// The received part of the next request or frame, or input that is not read yet while a response is in progress.
     pub(crate) partial: PartialInput,
-    /// None before the first bytes of a handshake.
+    /// `None` before the first bytes of a handshake.
     pub(crate) tls: Option<Box<crate::tls::Session>>,
     /// The back end's name for the connection.
     pub(crate) handle: Handle,
     pub(crate) source: ClientSource,
     /// Whether the source is a trusted proxy.
     pub(crate) is_trusted: bool,
-    /// Whether it was accepted by a listener for TLS.
+    /// Whether a TLS listener accepted it.
     pub(crate) is_tls: bool,
-    /// Whether its TLS session is in another process, which passes on what is within it.
+    /// Whether its TLS session is in another process, which passes on the decrypted bytes.
     pub(crate) is_tunnelled: bool,
     /// Whether it counts towards another source or limit than the back end knows.
     pub(crate) quota_changed: bool,
-    /// Number of bytes of the last request's body that are still to be skipped.
+    /// Number of remaining bytes to skip of the last request's body.
     pub(crate) skip_bytes: u16,
 }
 
-/// The stage of a connection: the input that is expected next.
+/// The stage of a connection: the next expected input.
 #[derive(Debug)]
 pub(crate) enum Stage {
     /// The header of the PROXY protocol.
@@ -78,7 +77,7 @@ impl Session {
         &input[skipped..]
     }
 
-    /// Returns how many received bytes it holds, not counting those inside of TLS.
+    /// Returns how many received bytes it holds, except inside of TLS.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         let within_message = match &self.stage {
@@ -118,8 +117,7 @@ impl Session {
         Held { fixed, variable }
     }
 
-    /// Returns what it waits for if it is a WebSocket. All other stages have nothing to wait for between two
-    /// calls.
+    /// Returns what it waits for if it is a WebSocket. All other stages wait for nothing between two calls.
     pub(crate) fn awaits(&self) -> Next {
         let Stage::WebSocket(socket) = &self.stage else { return Next::Close };
         match &self.tls {
@@ -135,6 +133,6 @@ impl Session {
     }
 }
 
-// There may be a hundred thousand of these at the same time. They should be small compared with the kernel's
-// state of a connection.
+// There may be a hundred thousand of these at the same time. They should be small compared with the kernel's state of a
+// connection.
 const _: () = assert!(size_of::<Session>() <= 64);

@@ -1,6 +1,7 @@
 //! The operator's settings of connections.
 
 use ipnet::IpNet;
+use shoal_config::ClientHeader;
 
 pub use crate::origin::Origins;
 
@@ -17,7 +18,7 @@ pub struct SessionSettings {
     pub websocket: WebSocketSettings,
 }
 
-/// Maximum size of a message, unless the settings say otherwise. An announce contains all offers of a client, of 0.5 to 4 KiB each.
+/// Default maximum size of a message. An announce contains all offers of a client, of 0.5 to 4 KiB each.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
 /// The settings of WebSockets.
@@ -34,38 +35,25 @@ pub struct WebSocketSettings {
 pub struct ListenerProtocols {
     /// Whether the listener serves HTTPS rather than HTTP.
     pub tls: bool,
-    /// Whether every connection begins with a header of the PROXY protocol. Connections that do not come from a
-    /// trusted proxy are then closed without reading any input.
+    /// Whether every connection begins with a header of the PROXY protocol. Connections that do not come from a trusted
+    /// proxy are then closed without reading any input.
     pub proxy_protocol: bool,
 }
 
 /// Which proxies are trusted to name their clients.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct TrustedProxies {
     /// The networks of trusted proxies.
     pub networks: Vec<IpNet>,
     /// Whether every client of a Unix socket is a trusted proxy.
     pub unix: bool,
-    /// The header with which trusted proxies name their client. If set, they must send it.
-    pub header: Option<ClientHeader>,
-}
-
-/// A header with which a proxy names its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientHeader {
-    /// A list of all hops, to which each proxy appends the address that it was contacted from.
-    XForwardedFor,
-    /// One address.
-    XRealIp,
-    /// A list like that of `X-Forwarded-For`, in the syntax of RFC 7239.
-    Forwarded,
-    /// One address.
-    CfConnectingIp,
+    /// The header with which trusted proxies name their client. Unless it is `None`, they must send it.
+    pub header: ClientHeader,
 }
 
 impl Default for SessionSettings {
-    /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of
-    /// other sites, and serve WebSockets for the pages of all sites.
+    /// Returns settings without listeners and trusted proxies. They refuse HTTP requests on behalf of pages of other
+    /// sites, and serve WebSockets for the pages of all sites.
     fn default() -> Self {
         Self {
             listeners: Vec::new(),
@@ -76,22 +64,16 @@ impl Default for SessionSettings {
     }
 }
 
+impl Default for TrustedProxies {
+    /// Trusts no proxy.
+    fn default() -> Self {
+        Self { networks: Vec::new(), unix: false, header: ClientHeader::None }
+    }
+}
+
 impl Default for WebSocketSettings {
     /// Serves pages of all sites, and messages large enough for the offers of any real client.
     fn default() -> Self {
         Self { origins: Origins::default(), message_bytes_max: MESSAGE_BYTES_MAX }
-    }
-}
-
-impl ClientHeader {
-    /// Returns the name of the header, in lower case.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::XForwardedFor => "x-forwarded-for",
-            Self::XRealIp => "x-real-ip",
-            Self::Forwarded => "forwarded",
-            Self::CfConnectingIp => "cf-connecting-ip",
-        }
     }
 }

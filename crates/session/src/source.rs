@@ -1,18 +1,18 @@
 //! The source of a connection, the client behind it, and which proxies are trusted to name it.
 //!
-//! This module owns the rules of trust. An address is accepted only from a proxy that the operator trusts. Of a
-//! list of hops, only the part that trusted proxies have appended themselves counts. If a trusted proxy does not
-//! name its client, there is no client address.
+//! This module owns the rules of trust. An address is accepted only from a proxy that the operator trusts. Of a list of
+//! hops, only the part that trusted proxies have appended counts. If a trusted proxy does not name its client, there is
+//! no client address.
 
 use core::net::IpAddr;
 
 use shoal_base::transport::stream::Remote;
+use shoal_config::ClientHeader;
 use shoal_wire::http::forwarded::{self, NoAddress};
 
-use crate::settings::{ClientHeader, TrustedProxies};
+use crate::settings::TrustedProxies;
 
-/// The source of a connection: the other end of the socket, or the address that a PROXY header names in its
-/// place.
+/// The source of a connection: the other end of the socket, or the address that a PROXY header names in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClientSource {
     /// A client at this address, which is canonical (no v4-mapped v6 address).
@@ -63,13 +63,14 @@ impl TrustedProxies {
         self.networks.iter().any(|network| network.contains(&ip))
     }
 
-    /// Returns the client that a trusted proxy names in `header`, whose values are `values` in order.
+    /// Returns the client that a trusted proxy names in `header` with these `values`, in order.
     pub(crate) fn client<'l>(
         &self,
         header: ClientHeader,
         mut values: impl DoubleEndedIterator<Item = &'l [u8]>,
     ) -> Result<IpAddr, NoClient> {
         match header {
+            ClientHeader::None => Err(NoClient),
             // These must not be repeated: of two values, one may be the client's own.
             ClientHeader::XRealIp | ClientHeader::CfConnectingIp => match (values.next(), values.next()) {
                 (Some(value), None) => forwarded::address(value).map_err(NoClient::from),
@@ -80,8 +81,8 @@ impl TrustedProxies {
         }
     }
 
-    /// Returns the first hop that is not a trusted proxy, from the nearest to the farthest. It may have made up
-    /// the hops behind it. If all hops are trusted, the farthest one is the client.
+    /// Returns the first hop that is not a trusted proxy, from the nearest to the farthest. It may have made up the
+    /// hops behind it. If all hops are trusted, the farthest one is the client.
     fn nearest_untrusted(
         &self,
         hops: impl Iterator<Item = Result<IpAddr, NoAddress>>,
@@ -104,7 +105,7 @@ mod tests {
 
     fn proxy() -> TrustedProxies {
         let networks = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().unwrap());
-        TrustedProxies { networks: networks.to_vec(), unix: false, header: None }
+        TrustedProxies { networks: networks.to_vec(), unix: false, header: ClientHeader::None }
     }
 
     fn client(header: ClientHeader, lines: &[&str]) -> Option<String> {

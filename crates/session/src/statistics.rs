@@ -1,4 +1,4 @@
-//! The public statistics: texts that the control plane renders from time to time, and that a worker only copies.
+//! The public statistics: texts that the control plane renders periodically, and that a worker only copies.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub enum StatisticsPath {
 pub struct Document {
     /// The path.
     pub path: StatisticsPath,
-    /// The value of the parameter `mode`, or none for a request without one.
+    /// The value of the parameter `mode`, or `None` for a request without one.
     pub mode: Option<&'static str>,
     /// The type of the text.
     pub content_type: &'static str,
@@ -31,8 +31,7 @@ pub struct Statistics {
     pub documents: Vec<Arc<Document>>,
 }
 
-/// The fields of a response beside those of every response. Other sites may show the statistics, and nothing in a page is
-/// ever executed.
+/// The additional fields of a response. Other sites may show the statistics, and nothing in a page is ever executed.
 pub(crate) const FIELDS: [(&str, &str); 3] = [
     ("Access-Control-Allow-Origin", "*"),
     ("Cache-Control", "public, max-age=5"),

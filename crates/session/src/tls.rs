@@ -1,8 +1,8 @@
 //! TLS for trackers: certificates, tickets, and sessions that convert bytes to bytes.
 //!
 //! This module owns the TLS configuration and the TLS state of each connection. It must not touch sockets: it converts
-//! ciphertext to plaintext and plaintext to ciphertext. It does not read the clock; the time provider of rustls determines
-//! the age of tickets and keys.
+//! ciphertext to plaintext and plaintext to ciphertext. It does not read the clock; the time provider of rustls
+//! determines the age of tickets and keys.
 
 mod certificates;
 mod files;

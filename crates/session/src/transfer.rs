@@ -1,19 +1,18 @@
 //! Sessions that another process continues.
 //!
-//! This module owns the encoding of their state. Some state cannot be copied. A TLS session has secrets, so it stays as a
-//! [`Cipher`] that encrypts and decrypts for the other process. A full scrape in progress stays altogether.
+//! This module owns the encoding of their state. Some state cannot be copied. A TLS session has secrets, so it stays as
+//! a [`Cipher`] that encrypts and decrypts for the other process. A full scrape in progress stays altogether.
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use shoal_base::transport::stream::{Cipher, ConnectionKind, DETACHED_BYTES_MAX, Detached, Handle, Quota};
-use shoal_engine::Now;
 use shoal_engine::webtorrent::Responder;
 
 use crate::service::Service;
 use crate::session::{Session, Stage};
 use crate::source::ClientSource;
-use crate::websocket::{self, SocketState};
+use crate::websocket::SocketState;
 
 /// The state of a session.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,7 +65,7 @@ impl Cipher for TlsCipher {
 impl Service {
     /// Ends a session that another process continues, and returns its state, unless it has to stay. Appends what is queued
     /// for the peer to `output`, which holds what the peer has not accepted yet.
-    pub fn detach(&mut self, session: &mut Session, output: &mut Vec<u8>, now: Now) -> Option<Detached> {
+    pub(crate) fn take_state(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Option<Detached> {
         let is_movable = match (&session.stage, &session.tls) {
             (Stage::Proxy, _) => true,
             (Stage::Http | Stage::WebSocket(_), Some(tls)) => !tls.is_closed(),
@@ -78,7 +77,7 @@ impl Service {
         }
         let (stage, kind) = match (&mut session.stage, &mut self.websockets) {
             (Stage::WebSocket(socket), Some(websockets)) => {
-                let state = websockets.detach(socket, now)?;
+                let state = websockets.detach(socket, self.now)?;
                 websockets.fetch(socket, |bytes| match &mut session.tls {
                     Some(tls) => tls.seal(bytes, output),
                     None => output.extend_from_slice(bytes),
@@ -110,7 +109,7 @@ impl Service {
 
     /// Creates the session of the connection `handle` from the state of one that another process has detached. Returns
     /// `None` if it cannot continue here.
-    pub fn attach(&mut self, handle: Handle, state: &[u8], now: Now) -> Option<Session> {
+    pub(crate) fn resume(&mut self, handle: Handle, state: &[u8]) -> Option<Session> {
         let State { stage, expects_tls, is_tunnelled, source, skip_bytes, partial } =
             postcard::from_bytes(state).ok()?;
         if expects_tls && !self.has_tls() {
@@ -125,34 +124,16 @@ impl Service {
             (StageState::Proxy, ..) => Stage::Proxy,
             (StageState::Http, ..) => Stage::Http,
             (StageState::WebSocket(state), Some(websockets), ClientSource::Ip(ip)) => {
-                Stage::WebSocket(Box::new(websockets.attach(handle, ip, state, now)))
+                Stage::WebSocket(Box::new(websockets.attach(handle, ip, state, self.now)))
             }
             (StageState::WebSocket(_), ..) => return None,
         };
         let mut session = Session::new(stage, expects_tls, source, self.trusts(source), handle);
         (session.is_tunnelled, session.skip_bytes) = (is_tunnelled, skip_bytes);
-        // The trusted proxies may be others here.
+        // The trusted proxies may differ here.
         session.quota_changed = true;
         session.partial.put(partial);
         Some(session)
-    }
-
-    /// Handles the end of the input from the peer. The process that has the TLS session of a WebSocket ends the input when
-    /// it is about to end itself; then the client is to connect again.
-    pub fn end_input(&mut self, session: &mut Session, output: &mut Vec<u8>) {
-        if let (Stage::WebSocket(_), true, Some(websockets)) =
-            (&session.stage, session.is_tunnelled, &mut self.websockets)
-        {
-            websockets.drain(session.handle, |bytes| output.extend_from_slice(bytes));
-            websocket::write_close(true, output);
-        }
-    }
-
-    /// Writes the last frame for a WebSocket of another process that cannot continue here.
-    pub fn refuse_detached(kind: ConnectionKind, output: &mut Vec<u8>) {
-        if kind == ConnectionKind::WebSocket {
-            websocket::write_shed(output);
-        }
     }
 
     /// Returns how large the state of a session and its queued output are at most.

@@ -1,7 +1,7 @@
 //! Whether a connection becomes a WebSocket.
 //!
-//! This module owns which upgrade requests are declined, and with which error. It ignores the path: clients
-//! request `/`, `/announce`, and any other path that a tracker is known by.
+//! This module owns which upgrade requests are declined, and with which error. It ignores the path: clients request
+//! `/`, `/announce`, and any other path that a tracker is known by.
 
 use std::net::IpAddr;
 

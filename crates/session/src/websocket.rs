@@ -1,9 +1,9 @@
 //! WebSockets: from frames to messages, and the control frames.
 //!
 //! This module owns how a WebSocket continues and ends (RFC 6455): pings, closes, and the reaction to a peer that
-//! breaks the rules. The engine handles the contents of messages. Its replies do not come back here: they wait in
-//! its outbound queues, together with messages from other clients, until the connection is asked to write. The
-//! module must not know where bytes come from or go to.
+//! breaks the rules. The engine handles the contents of messages. Its replies wait in its outbound queues, together
+//! with messages from other clients, until the connection is asked to write. The module must not know where bytes come
+//! from or go to.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use shoal_wire::websocket::{CloseCode, Event, Reader, Role};
 use crate::partial::{PartialInput, Spares};
 use crate::settings::WebSocketSettings;
 
-/// The state of a WebSocket in addition to the session. An idle one owns no memory beyond this and the engine's
-/// list of its torrents.
+/// The state of a WebSocket in addition to the session. An idle one owns no memory beyond this and the engine's list of
+/// its torrents.
 #[derive(Debug)]
 pub(crate) struct WebSocket {
     reader: Reader,
@@ -34,7 +34,6 @@ pub(crate) struct WebSocket {
 // There may be a hundred thousand idle ones.
 const _: () = assert!(size_of::<WebSocket>() <= 96);
 
-/// The state of a WebSocket that another process continues.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SocketState {
     member: MemberState,
@@ -42,7 +41,6 @@ pub(crate) struct SocketState {
     fragments: Option<(bool, Vec<u8>)>,
 }
 
-/// Handles all WebSockets of a worker.
 pub(crate) struct WebSocketHandler {
     settings: WebSocketSettings,
     responder: Responder,
@@ -70,12 +68,12 @@ enum Step {
 }
 
 impl WebSocket {
-    /// Returns how much memory it holds of a fragmented message.
+    /// Returns its memory for a fragmented message.
     pub(crate) const fn buffered_bytes(&self) -> usize {
         self.reader.buffered_bytes()
     }
 
-    /// Returns the memory size of the list of its torrents and of its token.
+    /// Returns the memory of its list of torrents and of its token.
     pub(crate) fn member_bytes(&self) -> usize {
         self.member.held_bytes()
     }
@@ -90,26 +88,24 @@ impl WebSocket {
         if partial.is_empty() && !self.reader.is_within_message() { Next::Upgraded } else { Next::Busy }
     }
 
-    /// Returns whether it was pinged and has sent nothing since.
     pub(crate) const fn is_silent(&self) -> bool {
         self.is_pinged
     }
 
-    /// Writes a ping.
     pub(crate) fn ping(&mut self, out: &mut Vec<u8>) {
         self.is_pinged = true;
         frame::encode(Opcode::Ping, &[], None, out);
     }
 }
 
-/// Writes the close frame for a WebSocket that has timed out, or whose tracker stops or `is_replaced`: then the client can
-/// connect again at once.
+/// Writes the close frame for a WebSocket that has timed out, or whose tracker stops or `is_replaced`: then the client
+/// can connect again at once.
 pub(crate) fn write_close(is_replaced: bool, out: &mut Vec<u8>) {
     let code = if is_replaced { CloseCode::ServiceRestart } else { CloseCode::GoingAway };
     frame::close(code, "", None, out);
 }
 
-/// Writes the close frame for a WebSocket that there is not enough memory for.
+/// Writes the close frame for a WebSocket that is closed for lack of memory.
 pub(crate) fn write_shed(out: &mut Vec<u8>) {
     frame::close(CloseCode::TryAgainLater, "", None, out);
 }
@@ -130,15 +126,15 @@ impl WebSocketHandler {
         WebSocket { reader: Reader::new(), member: self.responder.enter(handle, ip, token), is_pinged: false }
     }
 
-    /// Returns the state of a WebSocket for another process, and takes its fragments. Returns `None`, and changes nothing, if
-    /// it has to stay.
+    /// Returns the state of a WebSocket for another process, and takes its fragments. Returns `None`, without a change,
+    /// if it has to stay.
     pub(crate) fn detach(&self, socket: &mut WebSocket, now: Now) -> Option<SocketState> {
         let member = self.responder.state_of(&socket.member, now)?;
         Some(SocketState { member, fragments: socket.reader.take_fragments() })
     }
 
-    /// Registers the connection `handle` of the client at `ip` as a WebSocket that another process has detached. A ping
-    /// that has no pong yet is forgotten.
+    /// Registers the connection `handle` of the client at `ip` as a WebSocket that another process has detached.
+    /// Forgets an unanswered ping.
     pub(crate) fn attach(&mut self, handle: Handle, ip: IpAddr, state: SocketState, now: Now) -> WebSocket {
         let SocketState { member, fragments } = state;
         let (reader, member) =
@@ -146,18 +142,16 @@ impl WebSocketHandler {
         WebSocket { reader, member, is_pinged: false }
     }
 
-    /// Replaces the settings and the policy for all later messages.
     pub(crate) fn reconfigure(&mut self, settings: WebSocketSettings, policy: Arc<Policy>) {
         self.settings = settings;
         self.responder.set_policy(policy);
     }
 
     /// Sets how far the intervals of all later replies are raised.
-    pub(crate) const fn set_pace(&mut self, pace: Pace) {
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
         self.responder.set_pace(pace);
     }
 
-    /// Removes a WebSocket that has ended.
     pub(crate) fn leave(&mut self, socket: WebSocket, partial: &mut PartialInput) {
         partial.spare(&mut self.spares);
         self.responder.leave(socket.member);
@@ -175,7 +169,7 @@ impl WebSocketHandler {
     ) -> Next {
         (socket.is_pinged, self.ip, self.has_message) = (false, ip, false);
         self.responder.expire(&mut socket.member);
-        // Only the bytes of the frame that has begun are copied together; all others are read in place.
+        // Only the bytes of the begun frame are copied together; all others are read in place.
         while !partial.is_empty() && !input.is_empty() {
             let missing_bytes = whole_bytes(partial.bytes_mut()).saturating_sub(partial.len()).max(1);
             let (missing, rest) = input.split_at_mut(missing_bytes.min(input.len()));
@@ -200,7 +194,7 @@ impl WebSocketHandler {
         self.responder.next_to_flush()
     }
 
-    /// Returns whether a WebSocket is to be pinged with its next output. One that was pinged already has to answer first.
+    /// Returns whether to ping a WebSocket with its next output. It must have answered an earlier ping first.
     pub(crate) fn is_doubtful(&self, socket: &WebSocket) -> bool {
         !socket.is_pinged && self.responder.is_ping_requested(socket.member.handle())
     }
@@ -212,8 +206,8 @@ impl WebSocketHandler {
     }
 
     /// Drains the queue of the connection `handle` with `write` before its close frame: it holds the replies to
-    /// messages that were complete before the end. A queue longer than an output may be is discarded, because a
-    /// peer that reads nothing could otherwise cause much memory to be held.
+    /// messages that were complete before the end. A queue longer than the maximum output is discarded, because a peer
+    /// that reads nothing could otherwise cause much memory to be held.
     pub(crate) fn drain(&mut self, handle: Handle, write: impl FnOnce(&[u8])) {
         self.responder.drain(handle, |bytes| {
             if bytes.len() <= OUTPUT_BYTES_MAX {
@@ -227,7 +221,6 @@ impl WebSocketHandler {
         self.responder.set_unsent(handle, unsent_bytes);
     }
 
-    /// Returns how many bytes are queued for a connection.
     pub(crate) fn queued_bytes(&self, handle: Handle) -> usize {
         self.responder.queued_bytes(handle)
     }
@@ -237,13 +230,11 @@ impl WebSocketHandler {
         self.responder.backlog_bytes(handle)
     }
 
-    /// Frees memory that is kept for later use.
     pub(crate) fn trim(&mut self) {
         self.spares.trim();
         self.responder.trim();
     }
 
-    /// Collects the messages from other workers.
     pub(crate) fn collect(&mut self, now: Now) {
         self.responder.collect(now);
     }
@@ -253,8 +244,7 @@ impl WebSocketHandler {
         self.responder.dispatch()
     }
 
-    /// Reads all whole frames of `bytes`. Returns how many bytes were consumed, and how the WebSocket ends if it
-    /// does.
+    /// Reads all whole frames of `bytes`. Returns how many bytes were consumed, and how the WebSocket ends if it does.
     fn read(
         &mut self,
         socket: &mut WebSocket,
@@ -311,8 +301,8 @@ impl WebSocketHandler {
                     }
                 }
             }
-            // The pong is queued rather than written at once: a write would extend the time limit of a peer that
-            // is in the middle of a message.
+            // The pong is queued rather than written at once: a write would extend the time limit of a peer that is in
+            // the middle of a message.
             Some(Event::Ping(payload)) => self
                 .responder
                 .append(&socket.member, |queue| frame::encode(Opcode::Pong, payload, None, queue)),
@@ -327,15 +317,15 @@ impl WebSocketHandler {
         Step::Continue
     }
 
-    /// Buffers `input`, which is the rest of a frame that has begun, or the beginning of one. The reader has
-    /// accepted the head of the frame, so it is no longer than a message may be.
+    /// Buffers `input`, which is the rest of a begun frame, or the beginning of one. The reader has accepted the head
+    /// of the frame, so it is no longer than a message may be.
     fn keep(&mut self, partial: &mut PartialInput, input: &[u8]) {
         let whole_bytes = whole_bytes(if partial.is_empty() { input } else { partial.bytes_mut() });
         partial.append(input, whole_bytes, &mut self.spares);
     }
 }
 
-/// Returns the length of the frame that begins like this, including its head, or the maximum length of a head if
+/// Returns the length of the frame that begins with these bytes, including its head, or the maximum length of a head if
 /// it is incomplete.
 fn whole_bytes(begun: &[u8]) -> usize {
     match frame::decode(begun, Role::Server) {

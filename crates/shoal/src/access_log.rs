@@ -1,7 +1,7 @@
 //! The access log: a thread that takes the records of all workers and writes them as JSON lines.
 //!
-//! A target that is slow or fails holds up this thread alone. Meanwhile the rings of the workers
-//! ([`shoal_engine::access_log`]) fill, and what they cannot hold is lost and counted. A worker never waits.
+//! A slow or failing target holds up this thread alone. Meanwhile the rings of the workers
+//! ([`shoal_engine::access_log`]) fill. Records beyond their capacity are lost and counted. A worker never waits.
 
 mod line;
 mod target;
@@ -22,21 +22,20 @@ use shoal_runtime::counters::{RecordCounters, RecordOutcome};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::repeated::Repeated;
 
-/// Pauses while there is nothing to write: short ones at first, so that the rings of a busy tracker never fill, and longer
-/// ones while it stays idle.
+/// Pauses while there is nothing to write: short ones at first, so that the rings of a busy tracker never fill, and
+/// longer ones while it stays idle.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// Maximum number of records that are taken from one ring before it is the turn of the next one.
+/// Maximum number of records that one ring gives up before the next ring has its turn.
 const TURN_RECORDS: usize = 256;
 
-/// Lines of this size together are written at once.
+/// Collected lines are written when they reach this size.
 const WRITE_BYTES: usize = 64 << 10;
 
 /// Maximum time for the last lines at the end.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(200);
 
-/// The access log of a running tracker.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     signals: Arc<LogSignals>,
@@ -45,14 +44,13 @@ pub(crate) struct AccessLog {
     counters: Arc<RecordCounters>,
 }
 
-/// Tells the thread of the log to open its file anew.
+/// Tells the thread of the log to reopen its file.
 #[derive(Clone, Debug)]
 pub(crate) struct Reopener {
     signals: Arc<LogSignals>,
     thread: Thread,
 }
 
-/// A request to the thread of the log.
 #[derive(Debug, Default)]
 struct LogSignals {
     reopen: AtomicBool,
@@ -62,7 +60,6 @@ struct LogSignals {
 /// A target that is open, before there are records.
 pub(crate) struct OpenTarget(Target);
 
-/// The state of the thread.
 struct Writer {
     target: Target,
     rings: Vec<AccessRecords>,
@@ -71,20 +68,16 @@ struct Writer {
     losses: Losses,
 }
 
-/// The losses of records, of which the log tells once a minute.
+/// Lost records, which the log reports once a minute.
 #[derive(Default)]
 struct Losses {
     write_failed: Repeated,
     full: Repeated,
-    /// The number of records that were lost in full rings, and how many of them the log has told of.
+    /// The number of records that were lost in full rings, and the number that the log has already reported.
     queue_full: u64,
     told: u64,
 }
 
-/// Opens the target that the operator has chosen, if any.
-///
-/// # Errors
-/// Returns why it cannot be used.
 pub(crate) fn open(target: &AccessLogTarget) -> Result<Option<OpenTarget>, Failure> {
     let opened = Target::open(target).map_err(|error| {
         Failure::Configuration(format!(
@@ -110,7 +103,7 @@ impl OpenTarget {
         let followed = Arc::clone(&signals);
         let thread = thread::Builder::new().name("access log".to_owned()).spawn(move || {
             writer.run(&followed);
-            // If the receiver is gone, the tracker has not waited for the last lines.
+            // Without a receiver, the tracker has not waited for the last lines.
             let _ = end.send(());
         })?;
         Ok(AccessLog { signals, thread: thread.thread().clone(), ended, counters })
@@ -118,17 +111,15 @@ impl OpenTarget {
 }
 
 impl AccessLog {
-    /// Returns the numbers of records, for an exporter.
     pub(crate) fn counters(&self) -> Arc<RecordCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// Returns a handle that makes the log open its file anew.
     pub(crate) fn reopener(&self) -> Reopener {
         Reopener { signals: Arc::clone(&self.signals), thread: self.thread.clone() }
     }
 
-    /// Writes what the workers have recorded, and ends. A target that hangs loses the rest.
+    /// Writes the recorded lines, and ends. A target that hangs loses the rest.
     pub(crate) fn stop(self) {
         self.signals.stop.store(true, Ordering::Release);
         self.thread.unpark();
@@ -137,7 +128,7 @@ impl AccessLog {
 }
 
 impl Reopener {
-    /// Makes the log open its file anew, soon.
+    /// Makes the log reopen its file soon.
     pub(crate) fn reopen(&self) {
         self.signals.reopen.store(true, Ordering::Release);
         self.thread.unpark();
@@ -148,7 +139,7 @@ impl Writer {
     fn run(&mut self, signals: &LogSignals) {
         let mut pause = PAUSE_MIN;
         loop {
-            // A record before the stop is in its ring by now.
+            // Every record from before the stop is now in its ring.
             let is_last = signals.stop.load(Ordering::Acquire);
             if signals.reopen.swap(false, Ordering::AcqRel)
                 && let Err(error) = self.target.reopen()
@@ -164,8 +155,8 @@ impl Writer {
         }
     }
 
-    /// Writes all records that were in the rings, and returns their number. Rings that fill as fast as they are emptied
-    /// end a round after as many records as all of them can hold.
+    /// Writes all records that were in the rings, and returns their number. If the rings fill as fast as they are
+    /// emptied, a round ends after as many records as all rings can hold.
     fn take_all(&mut self) -> usize {
         let clocks = Clocks::read();
         let records_max = self.rings.len() * shoal_engine::access_log::RECORDS_MAX;
@@ -190,7 +181,6 @@ impl Writer {
         taken
     }
 
-    /// Hands the collected lines to the target.
     fn write(&mut self) {
         if self.lines.is_empty() {
             return;
@@ -206,11 +196,11 @@ impl Writer {
         {
             tracing::warn!(%error, records = failed, unlogged, "records of the access log could not be written");
         }
-        // A ring that was full has just been emptied, so this comes after every loss.
+        // A full ring has just been emptied, so this comes after every loss.
         self.tell_losses();
     }
 
-    /// Counts the records that the workers have lost, and tells of them.
+    /// Counts and reports the records that the workers have lost.
     fn tell_losses(&mut self) {
         let queue_full = self.rings.iter().map(AccessRecords::lost).sum::<u64>();
         self.counters.add(RecordOutcome::QueueFull, queue_full - self.losses.queue_full);

@@ -1,9 +1,10 @@
-//! The sockets that a service manager has bound for the tracker, or has kept since the last one (sd_listen_fds(3)).
+//! The sockets that a service manager has bound for the tracker, or has kept since the last process
+//! (sd_listen_fds(3)).
 //!
-//! The configuration remains the only place that says where the tracker listens: a socket is used in place of one that would
-//! be bound to the same address. The name of a socket says which key lists it. Sockets that the tracker itself has asked the
-//! manager to keep have names that begin with [`STORED`]; those that the configuration lists no more are closed. The manager
-//! may have kept the swarms as well.
+//! Only the configuration says where the tracker listens: a passed socket replaces one that the tracker would bind to
+//! the same address. The socket's name says which key lists the address. The names of sockets that the tracker asked
+//! the manager to keep begin with [`STORED`]. Sockets whose address the configuration no longer lists are closed. The
+//! manager may have kept the swarms as well.
 #![allow(unsafe_code, reason = "descriptors are passed by number")]
 
 use std::net::SocketAddr;
@@ -14,7 +15,7 @@ use std::{env, fs};
 use anyhow::Context;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::{Shutdown, getsockname, shutdown};
-use shoal_config::{BindAddress, Config, Listen};
+use shoal_config::{Config, Listen};
 use shoal_net::stream::ListenAddress;
 use shoal_net::{InheritedSocket, InheritedSockets, SocketKind};
 
@@ -36,21 +37,18 @@ const FIRST: RawFd = 3;
 /// Maximum number of descriptors that are passed.
 const COUNT_MAX: RawFd = 65_536;
 
-/// Everything that this process was given.
+/// Everything that was passed to this process.
 #[derive(Debug, Default)]
 pub(crate) struct Given {
     pub(crate) sockets: InheritedSockets,
-    /// The names under which the manager keeps sockets that the running tracker uses, and this one does not.
+    /// The names of sockets that the manager keeps and the running tracker uses, but this process does not.
     pub(crate) unused: Vec<String>,
-    /// The swarms of the last process.
     pub(crate) swarms: Option<FrozenSwarms>,
 }
 
-/// Takes what was passed to this process, and the sockets that a running tracker has `handed` over. To be called once,
-/// since the process owns all of it from then on.
-///
-/// # Errors
-/// Returns an error if the environment or one of the sockets makes no sense, or if the configuration does not list it.
+/// Takes the passed descriptors, and the sockets that a running tracker has `handed` over. To be called once, since the
+/// process then owns them. Fails if the environment or a socket makes no sense, or if the configuration does not list
+/// the socket.
 pub(crate) fn take(
     config: &Config,
     manager: &ServiceManager,
@@ -92,20 +90,20 @@ pub(crate) fn take(
     for socket in unused {
         let InheritedSocket { name, kind, .. } = &socket;
         if name.starts_with(HANDED) {
-            // The running tracker uses it until this one serves.
+            // The running tracker uses the socket until this process serves.
             names.extend(socket_name(socket.as_fd()));
             continue;
         }
         tracing::warn!(name, socket = %kind, "closed a socket of the last process, which the configuration does not need");
-        // The manager closes it later, and no client may wait in it until then. A UDP socket has nothing like it.
+        // The manager closes the socket later. Until then, no client may wait in it. A UDP socket cannot be shut
+        // down.
         let _ = shutdown(&socket, Shutdown::Both);
         manager.discard(name);
     }
     Ok(Given { sockets: inherited, unused: names, swarms })
 }
 
-/// Returns the configuration with the ports of the sockets that a running tracker hands over, where it leaves the choice to
-/// the kernel.
+/// Returns the configuration with the ports of handed-over sockets, where it leaves the choice to the kernel.
 pub(crate) fn with_ports_of(config: &Config, handed: &[(String, OwnedFd)]) -> Config {
     let mut config = config.clone();
     let choose = |key: &str, address: &mut SocketAddr| {
@@ -122,7 +120,7 @@ pub(crate) fn with_ports_of(config: &Config, handed: &[(String, OwnedFd)]) -> Co
     config.control.listen.iter_mut().for_each(|address| choose("control", address));
     for (key, listen) in [("http", &mut config.http.listen), ("tls", &mut config.tls.listen)] {
         for listen in listen {
-            if let BindAddress::Tcp(address) = &mut listen.address {
+            if let ListenAddress::Tcp(address) = &mut listen.address {
                 choose(key, address);
             }
         }
@@ -130,11 +128,8 @@ pub(crate) fn with_ports_of(config: &Config, handed: &[(String, OwnedFd)]) -> Co
     config
 }
 
-/// Takes the connection to a running tracker, from which this one takes over. To be called once, before any other
-/// descriptor is opened.
-///
-/// # Errors
-/// Returns an error if the descriptor is no socket.
+/// Takes the connection to the running tracker that this process replaces. To be called once, before any other
+/// descriptor is opened. Fails if the descriptor is no socket.
 pub(crate) fn take_connection(number: RawFd) -> Result<OwnedFd, Failure> {
     let file = fs::metadata(format!("/proc/self/fd/{number}"));
     if number < FIRST || !file.is_ok_and(|file| file.file_type().is_socket()) {
@@ -143,7 +138,7 @@ pub(crate) fn take_connection(number: RawFd) -> Result<OwnedFd, Failure> {
         )));
     }
     let connection = own(number);
-    // Programs that this one starts must not inherit it.
+    // Programs that this process starts must not inherit the connection.
     fcntl_setfd(&connection, FdFlags::CLOEXEC).context("cannot use the connection to the running tracker")?;
     Ok(connection)
 }
@@ -166,20 +161,15 @@ fn passed() -> Result<Vec<(String, OwnedFd)>, String> {
 }
 
 fn own(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: the process that started this one has passed the descriptor to it, and no other code of this process knows its
-    // number: it is below all that were opened here. `take` is called once.
+    // SAFETY: the parent process has passed the descriptor to this one, and no other code of this process knows its
+    // number: all descriptors opened here have higher numbers. `take` is called once.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
-/// Returns whether the configuration lists the address of a socket, in the key of its name.
+/// Returns whether the key in the socket's name lists the socket's address.
 fn is_listed(config: &Config, socket: &InheritedSocket) -> bool {
     let kind = &socket.kind;
-    let lists = |listen: &[Listen]| {
-        listen.iter().any(|listen| match &listen.address {
-            BindAddress::Tcp(address) => kind.listens_at(&ListenAddress::Tcp(*address)),
-            BindAddress::Unix(path) => kind.listens_at(&ListenAddress::Unix(path.clone())),
-        })
-    };
+    let lists = |listen: &[Listen]| listen.iter().any(|listen| kind.listens_at(&listen.address));
     let udp = || config.udp.listen.iter().any(|address| kind.receives_at(*address));
     let of_control =
         || config.control.listen.is_some_and(|address| kind.listens_at(&ListenAddress::Tcp(address)));
@@ -199,8 +189,8 @@ fn is_local(config: &Config, kind: &SocketKind) -> bool {
     path.is_some_and(|path| kind.listens_at(&ListenAddress::Unix(path)))
 }
 
-/// Returns whether clients can connect to a socket: the file of a Unix socket may be gone, with a directory that the manager
-/// removes.
+/// Returns whether clients can connect to a socket. The file of a Unix socket may be gone, if the manager has removed
+/// its directory.
 fn is_reachable(socket: &InheritedSocket) -> bool {
     match &socket.kind {
         SocketKind::Connections(ListenAddress::Unix(path)) if socket.name.starts_with(STORED) => {

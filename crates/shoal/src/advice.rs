@@ -6,7 +6,6 @@ use anyhow::anyhow;
 use shoal_net::stream::{ListenAddress, ListenError};
 use shoal_net::{BindError, BufferShortfall, Unsupported};
 
-/// Adds a remedy to a failed bind.
 pub(crate) fn bind(error: BindError) -> anyhow::Error {
     let BindError::Address { addr, ref source, .. } = error else { return anyhow!(error) };
     let port = addr.port();
@@ -25,7 +24,6 @@ pub(crate) fn bind(error: BindError) -> anyhow::Error {
     }
 }
 
-/// Adds a remedy to a listener that cannot be opened.
 pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
     match (&error.address, error.kind()) {
         (ListenAddress::Tcp(addr), ErrorKind::AddrInUse) => anyhow!(
@@ -53,7 +51,7 @@ pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
     }
 }
 
-/// Adds the key that selects another back end to the error of one that does not work.
+/// Names the key that selects another back end, for one that does not work.
 pub(crate) fn backend(error: Unsupported) -> anyhow::Error {
     anyhow!("{error}; set udp.io to \"auto\" to select the best one that works")
 }

@@ -1,9 +1,9 @@
-//! The setup of the allocator, and when it returns memory to the system.
+//! Sets up the allocator, and makes it return memory to the system.
 //!
-//! The program uses the allocator of the C library. By default, glibc raises its mmap threshold to the size of
-//! the largest block that was freed. From then on even large buffers lie between small ones, and their memory
-//! stays with the process when they are freed. With a fixed threshold and an occasional trim, little memory stays
-//! (bench-runs/ways-tried.md has figures, also for other allocators).
+//! The program uses the allocator of the C library. By default, glibc raises its mmap threshold to the size of the
+//! largest freed block. From then on even large buffers lie between small ones, and the process keeps their memory
+//! when they are freed. With a fixed threshold and an occasional trim, little memory stays (bench-runs/ways-tried.md
+//! has figures, also for other allocators).
 //!
 //! mimalloc 2 and 3 cost as much CPU time, take 12 to 18 MiB when idle, exceeded the memory in use by 300 MiB under
 //! attack, and retained up to 800 MiB of it. jemalloc needs `make` and a shell to be built.
@@ -17,7 +17,7 @@ const APART_BYTES_MIN: i32 = 128 * 1024;
 #[cfg(target_env = "gnu")]
 const SPARE_BYTES_MAX: i32 = 1 << 20;
 
-/// Configures the allocator. Must be called before other threads start.
+/// Configures the allocator. To be called before other threads start.
 #[cfg(target_env = "gnu")]
 pub(crate) fn prepare() {
     for (parameter, value) in
@@ -28,8 +28,8 @@ pub(crate) fn prepare() {
     }
 }
 
-/// Returns all unused pages to the system. It takes time in proportion to the number of free blocks, during which
-/// threads that share the arena wait. Workers must not call it, and nothing should call it often.
+/// Returns all unused pages to the system. The time grows with the number of free blocks, and threads that share the
+/// arena wait meanwhile. Workers must not call it, and other threads should call it rarely.
 #[cfg(target_env = "gnu")]
 pub(crate) fn trim() {
     // SAFETY: it releases only pages without a block in use.

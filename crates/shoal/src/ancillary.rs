@@ -13,10 +13,8 @@ use rustix::net::{
 /// Maximum number of descriptors beside the bytes of one call. The kernel passes 253 (`SCM_MAX_FD` in net/scm.h).
 pub(crate) const DESCRIPTORS_MAX: usize = 250;
 
-/// Sends bytes with at most [`DESCRIPTORS_MAX`] descriptors. Returns how many bytes were sent: on a stream, perhaps not all.
-///
-/// # Errors
-/// Returns the error of the kernel. A signal is none, even if the socket has a time limit (`signal(7)`).
+/// Sends bytes with at most [`DESCRIPTORS_MAX`] descriptors. Returns the number of bytes sent, which may be a part on a
+/// stream. The error is the kernel's error. A signal causes none, even if the socket has a time limit (`signal(7)`).
 pub(crate) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -28,10 +26,8 @@ pub(crate) fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_
     Ok(retry_on_intr(|| sendmsg(&socket, &parts, &mut control, SendFlags::NOSIGNAL))?)
 }
 
-/// Receives bytes with the descriptors beside them. Returns how many bytes came: zero at the end of the connection.
-///
-/// # Errors
-/// Returns the error of the kernel, as [`send`] does, or that there is no room for all of it.
+/// Receives bytes with their descriptors. Returns zero bytes at the end of the connection. The error is the kernel's
+/// error, as [`send`] does, or an error if the buffers are too small.
 pub(crate) fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -17,7 +17,6 @@ use crate::{advice, descriptors, pool, processors, settings};
 use shoal_control as control;
 use shoal_control::LocalSocket;
 
-/// The sockets, and everything that depends on them.
 pub(crate) struct Bound {
     /// The configuration, without the address families that this host lacks.
     pub(crate) config: Config,
@@ -32,7 +31,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    /// Binds everything that the configuration names, except where this process was given sockets.
+    /// Binds every address that the configuration names, except where this process was given sockets.
     pub(crate) async fn open(
         config: &Config,
         inherited: &InheritedSockets,
@@ -57,8 +56,8 @@ impl Bound {
 }
 
 impl Bound {
-    /// Returns new descriptors of the sockets that this process has bound itself, in addition to those that it was given. A
-    /// service manager is to keep them, so that requests wait in them while the tracker is started anew, also after a crash.
+    /// Returns new descriptors of the sockets that this process has bound itself. A service manager keeps them, so
+    /// that requests wait in them during a restart, also after a crash.
     pub(crate) fn to_keep(&self, given: &InheritedSockets) -> io::Result<Vec<OwnedFd>> {
         let udp = self.sockets.iter().flat_map(Sockets::own_descriptors);
         let streams = self.listeners.iter().flat_map(StreamListeners::own_descriptors);
@@ -89,11 +88,10 @@ fn choose_backend(config: &Config) -> anyhow::Result<Backend> {
     Ok(backend)
 }
 
-/// The sockets of the control listener.
 #[derive(Debug)]
 pub(crate) struct ControlSockets {
     pub(crate) tcp: TcpListener,
-    /// For root and the user of this process on this host.
+    /// For root and this process's user, on this host.
     pub(crate) local: Option<LocalSocket>,
 }
 
@@ -104,7 +102,6 @@ impl ControlSockets {
         Ok(Self { local: LocalSocket::open(listener, inherited), tcp })
     }
 
-    /// Returns further descriptors of all of them, with their kinds.
     pub(crate) fn descriptors(&self) -> io::Result<Vec<(&'static str, OwnedFd)>> {
         let mut all = vec![("control", self.tcp.as_fd().try_clone_to_owned()?)];
         if let Some(local) = &self.local {
@@ -125,8 +122,8 @@ async fn listen_for_operators(
     TcpListener::from_std(socket.into()).context("cannot use the socket for control.listen")
 }
 
-/// Opens the listeners of all workers. If this host lacks a family that is served by default only, removes that
-/// family from `config`.
+/// Opens the listeners of all workers. Removes a family from `config` that this host lacks, if only the default
+/// serves it.
 fn listen(config: &mut Config, inherited: &InheritedSockets) -> anyhow::Result<Vec<StreamListeners>> {
     let by_default = config.http.listen == HttpConfig::default().listen;
     loop {
@@ -145,7 +142,7 @@ fn listen(config: &mut Config, inherited: &InheritedSockets) -> anyhow::Result<V
     }
 }
 
-/// Returns how many connections all workers together may have.
+/// Returns the maximum number of connections of all workers together.
 pub(crate) fn connections_max(
     config: &Config,
     workers: NonZeroUsize,
@@ -186,7 +183,7 @@ fn bind(config: &Config, inherited: &InheritedSockets) -> anyhow::Result<Vec<Soc
     Ok(sockets)
 }
 
-/// Returns new descriptors of all sockets, with names that tell their keys. The `plain` first listeners are those without TLS.
+/// Returns new descriptors of all sockets, named after their keys. The first `plain` listeners are those without TLS.
 pub(crate) fn descriptors(
     sockets: &[Sockets],
     listeners: &[StreamListeners],
@@ -210,7 +207,7 @@ pub(crate) fn descriptors(
     all.map(|(kind, socket)| Ok((format!("{HANDED}{kind}"), socket.try_clone_to_owned()?))).collect()
 }
 
-/// Steers datagrams to the workers on the processors that receive them.
+/// Steers datagrams to the worker on the processor that receives them.
 fn steer(sockets: &[Sockets], processors: &[usize]) -> anyhow::Result<()> {
     if sockets.len() > processors.len() {
         tracing::warn!(
@@ -222,8 +219,7 @@ fn steer(sockets: &[Sockets], processors: &[usize]) -> anyhow::Result<()> {
     Ok(Sockets::steer(sockets, processors)?)
 }
 
-/// Returns the addresses at which all workers accept connections: the `plain` first ones without TLS, then those
-/// with TLS.
+/// Returns the addresses of all workers' listeners: the first `plain` ones without TLS, then the others with TLS.
 pub(crate) fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (String, String) {
     let addresses = listeners.first().map(StreamListeners::local_addresses).into_iter().flatten();
     let shown: Vec<String> = addresses.map(ToString::to_string).collect();
@@ -231,7 +227,6 @@ pub(crate) fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (
     (http.join(", "), tls.join(", "))
 }
 
-/// Returns the addresses at which all workers listen.
 pub(crate) fn addresses(sockets: &[Sockets]) -> String {
     let addresses = sockets.first().map(Sockets::local_addrs).into_iter().flatten();
     addresses.map(|address| address.to_string()).collect::<Vec<_>>().join(", ")

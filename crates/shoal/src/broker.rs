@@ -1,15 +1,15 @@
 //! The broker: the helper of a tracker that has given up its privileges.
 //!
-//! A tracker in its sandbox can neither bind a socket nor start a program, and programs that it could start would inherit
-//! its limits. So it starts the broker before it gives anything up: a second process of the same program, without threads,
-//! keys or files, connected by a pair of sockets. The broker does two things for it, and nothing else: it binds sockets for
-//! the workers, with the code that does so at the start of the tracker, and it starts the program that is installed where
-//! the running one was. It ends with the tracker. A program that it has started lives on if it serves by then; any other is killed
-//! when the tracker gives it up or ends, whatever either of them does.
+//! A tracker in its sandbox can neither bind a socket nor start a program, and a started program would inherit the
+//! sandbox. So the tracker first starts the broker: a second process of the same program, without threads, keys or
+//! files, connected by a pair of sockets. The broker has two services. It binds sockets for the workers, with the
+//! code of the tracker's start. It starts the installed program, which may have replaced the running one. The broker
+//! ends with the tracker. A program that it has started lives on if it already serves. The broker kills any other
+//! when the tracker gives it up or ends, and neither program can prevent that.
 //!
 //! This module is the tracker's side. `message` has the protocol, and `serve` is the other side.
 //!
-//! An attacker that controls the tracker could use the broker for these two things only: to bind sockets at free
+//! An attacker that controls the tracker can use the broker for these two services only: to bind sockets at free
 //! addresses and in the directories of its Unix sockets, and to start the installed program.
 
 mod message;
@@ -43,27 +43,28 @@ pub(crate) use serve::{Arguments, run};
 /// The hidden command that makes the program a broker.
 pub(crate) const COMMAND: &str = "broker";
 
-/// The hidden argument with which a program takes over from a running tracker, by the connection of this number.
+/// The hidden argument that makes a program take over from a running tracker, by the connection with this number.
 pub(crate) const TAKE_OVER: &str = "--take-over";
 
 /// Maximum time to wait for an answer. Binding takes microseconds, and starting a program as long as reading it takes.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The connection to the broker, or why there is none.
+/// The connection to the broker, or the reason for its absence.
 #[derive(Debug)]
 pub(crate) struct Broker(Mutex<Result<OwnedFd, String>>);
 
-/// A program that the broker has started. Unless it serves, it is killed when this is dropped.
+/// A program that the broker has started. The broker kills it when this is dropped, unless the program serves.
 #[derive(Debug)]
 pub(crate) struct StartedProgram {
     pub(crate) pid: u32,
-    /// Carries the exit status, once there is one, and to the broker whether the program serves.
+    /// Carries the exit status from the broker, and tells the broker whether the program serves.
     broker: UnixStream,
 }
 
 impl Broker {
-    /// Starts the broker. To be called before privileges are given up, and when no descriptor is open that other programs
-    /// would inherit. Without one, the tracker serves as usual, and the log tells what it lacks.
+    /// Starts the broker. To be called before privileges are given up, and before any descriptor is open that
+    /// programs would inherit. If the broker does not start, the tracker serves as usual, and the log names what it
+    /// lacks.
     pub(crate) fn spawn(config: &Config) -> Self {
         let socket = spawn(config).map_err(|error| error.to_string());
         if let Err(error) = &socket {
@@ -75,10 +76,8 @@ impl Broker {
         Self(Mutex::new(socket))
     }
 
-    /// Binds the sockets of one address, one for each worker. Waits for the broker, so it belongs on a thread that may wait.
-    ///
-    /// # Errors
-    /// Returns why that is not possible, with advice.
+    /// Binds the sockets of one address, one for each worker. The call blocks until the broker answers. The error is
+    /// the reason, with advice.
     pub(crate) fn bind_datagrams(
         &self,
         settings: &SocketSettings,
@@ -88,11 +87,8 @@ impl Broker {
         self.bind(&Request::BindDatagrams { addr, recv_buffer_bytes, send_buffer_bytes, workers })
     }
 
-    /// Opens the listeners of one address, one for each worker, or a single one if it is a Unix socket. Waits as
-    /// [`bind_datagrams`](Self::bind_datagrams) does.
-    ///
-    /// # Errors
-    /// Returns why that is not possible, with advice.
+    /// Opens the listeners of one address: one for each worker, or a single one for a Unix socket. Blocks as
+    /// [`bind_datagrams`](Self::bind_datagrams) does. The error is the reason, with advice.
     pub(crate) fn bind_listeners(
         &self,
         address: &ListenAddress,
@@ -104,11 +100,8 @@ impl Broker {
         })
     }
 
-    /// Starts the installed program with the arguments and the environment of this one, and passes it the connection.
-    /// Waits as [`bind_datagrams`](Self::bind_datagrams) does.
-    ///
-    /// # Errors
-    /// Returns why it cannot be started.
+    /// Starts the installed program with this process's arguments and environment, and passes it the connection. Blocks
+    /// as [`bind_datagrams`](Self::bind_datagrams) does. The error says why the program cannot be started.
     pub(crate) fn start(&self, connection: OwnedFd) -> Result<StartedProgram, String> {
         match self.ask(&Request::Start, Some(connection))? {
             (Answer::Started { pid }, mut descriptors) => {
@@ -139,14 +132,14 @@ impl Broker {
         let answer =
             message::send(socket, request, &descriptors).and_then(|()| message::receive_answer(socket));
         answer.map_err(|error| {
-            // A late answer would be taken for the next one.
+            // A late answer would be taken for the answer to the next request.
             let reason = format!("it does not answer: {error}");
             *connection = Err(reason.clone());
             format!("the broker does not run: {reason}")
         })
     }
 
-    /// Ends the connection, and with it the broker.
+    /// Closes the connection, which ends the broker.
     fn give_up(&self, reason: &str) -> String {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Err(reason.to_owned());
         format!("the broker does not run: {reason}")
@@ -160,7 +153,7 @@ impl StartedProgram {
         let _ = (&self.broker).write_all(&[u8::from(serves)]);
     }
 
-    /// Returns the exit status of the program, if it ends within this time.
+    /// Returns the exit status if the program ends within this time.
     pub(crate) fn exit_status(&self, time_max: Duration) -> Option<ExitStatus> {
         self.broker.set_read_timeout(Some(time_max)).ok()?;
         let mut status = [0; size_of::<i32>()];
@@ -176,7 +169,7 @@ fn spawn(config: &Config) -> io::Result<OwnedFd> {
     for timeout in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(&own, timeout, Some(ANSWER_TIME_MAX))?;
     }
-    // Not the installed program, which may be another version.
+    // The installed program may be another version.
     let mut broker = Command::new("/proc/self/exe");
     broker.arg(COMMAND);
     for address in settings::listen_addresses(config) {
@@ -185,17 +178,16 @@ fn spawn(config: &Config) -> io::Result<OwnedFd> {
         }
     }
     broker.arg(program).args(arguments(env::args_os().skip(1)));
-    // It is not waited for: it ends when this process does.
+    // Not waited for: the broker ends when this process does.
     broker.stdin(Stdio::from(other)).spawn()?;
     Ok(own)
 }
 
-/// Returns the directory of a file.
 fn directory_of(file: &Path) -> &Path {
     file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns the arguments without those that only this process was meant to have.
+/// Returns the arguments without those meant for this process alone.
 fn arguments(mut all: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments = Vec::new();
     while let Some(argument) = all.next() {
@@ -208,8 +200,8 @@ fn arguments(mut all: impl Iterator<Item = OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Returns where the running program is installed: the path by which it was started, so that a link can be set to another
-/// version, or else that of its file.
+/// Returns the path by which the running program was started, so that a link can point to another version. Otherwise
+/// returns the path of its file.
 fn installed_program() -> io::Result<PathBuf> {
     let file = without_deletion(env::current_exe()?);
     let started_as = env::args_os().next().map(PathBuf::from).unwrap_or_default();
@@ -222,7 +214,8 @@ fn installed_program() -> io::Result<PathBuf> {
     same.map_or(Ok(file), std::path::absolute)
 }
 
-/// Returns the path of a program whose file was replaced, of which the kernel says so (`proc_pid_exe(5)`).
+/// Returns the path of a program without the mark by which the kernel shows that its file was replaced
+/// (`proc_pid_exe(5)`).
 fn without_deletion(file: PathBuf) -> PathBuf {
     let before = file.to_str().and_then(|path| path.strip_suffix(" (deleted)"));
     match before {

@@ -1,5 +1,4 @@
-//! The certificates of the TLS listeners, and that of the control listener. They are read at the start, and again
-//! whenever the operator asks for it.
+//! The certificates of the TLS listeners and of the control listener. They are read at the start and on each reload.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use shoal_runtime::failure::Failure;
 
 const DAY_S: u64 = 86_400;
 
-/// With fewer days left, a renewal is overdue: certificate authorities advise to renew a month before the end.
+/// With fewer days left, a renewal is overdue: certificate authorities advise renewal a month before the end.
 const DAYS_LEFT_MIN: u64 = 14;
 
 /// Maximum time to read the files at the start.
@@ -23,19 +22,15 @@ const READ_TIME_MAX: Duration = Duration::from_secs(10);
 const OF_CLIENTS: &str = "tls.certificates and tls.keys";
 const OF_CONTROL: &str = "control.certificate and control.private_key";
 
-/// The certificates in use.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     server: Server,
-    /// Returns the files that a configuration names.
     files: fn(&Config) -> Vec<CertificateFiles>,
 }
 
 impl Certificates {
-    /// Reads the certificates of the listeners for clients, if any listener needs them.
-    ///
-    /// # Errors
-    /// Returns which file is unusable, and why.
+    /// Reads the certificates of the listeners for clients, if any listener needs them. The error says which file is
+    /// unusable, and why.
     pub(crate) async fn load(config: &Config) -> Result<Option<Self>, Failure> {
         if config.tls.listen.is_empty() {
             return Ok(None);
@@ -43,10 +38,7 @@ impl Certificates {
         Self::read(config, files, OF_CLIENTS).await.map(Some)
     }
 
-    /// Reads the certificate of the control listener, if it has one.
-    ///
-    /// # Errors
-    /// Returns which file is unusable, and why.
+    /// Reads the certificate of the control listener, if it has one. The error says which file is unusable, and why.
     pub(crate) async fn load_control(config: &Config) -> Result<Option<Self>, Failure> {
         if config.control.certificate.is_none() || config.control.listen.is_none() {
             return Ok(None);
@@ -54,10 +46,10 @@ impl Certificates {
         Self::read(config, control_files, OF_CONTROL).await.map(Some)
     }
 
-    /// Reads the files of both, to see whether they can be used.
+    /// Reads both kinds of files, to check them.
     ///
     /// # Errors
-    /// Returns the keys that name the file that is unusable, and why.
+    /// Returns the keys that name the unusable file, and the reason.
     pub(crate) fn check(config: &Config) -> Result<(), Failure> {
         for (files, keys) in [(files(config), OF_CLIENTS), (control_files(config), OF_CONTROL)] {
             if !files.is_empty() {
@@ -88,13 +80,12 @@ impl Certificates {
         Ok(loaded)
     }
 
-    /// Returns the server configuration with which connections are accepted.
     pub(crate) fn server(&self) -> Server {
         self.server.clone()
     }
 
-    /// Reads the files that `config` names. Open connections continue even if the files are unusable, and new connections
-    /// then get the old certificates.
+    /// Reads the files that `config` names. If they are unusable, open connections continue, and new ones get the old
+    /// certificates.
     pub(crate) fn reload(&self, config: &Config) -> Result<(), CertificateError> {
         let files = (self.files)(config);
         self.server.reload(&files)?;
@@ -108,7 +99,7 @@ fn unusable(keys: &str, error: &CertificateError) -> Failure {
     Failure::Configuration(format!("{keys}: {error}"))
 }
 
-/// Logs the certificates, and warns about those that clients refuse because of their dates.
+/// Logs the certificates, and warns about certificates that clients refuse because of their dates.
 fn show(server: &Server) {
     let now_s = clock::unix_s();
     for Certificate { file, names, not_before_unix_s, not_after_unix_s } in server.certificates() {

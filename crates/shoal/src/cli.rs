@@ -134,12 +134,11 @@ fn serve(file: Option<&Path>, take_over: Option<RawFd>) -> ExitCode {
         Ok(config) => config,
         Err(failure) => return exit_code(Err(failure)),
     };
-    // The log stays open until the failure, if any, is reported, so that the failure is its last line.
+    // The log stays open until the failure is reported, so that the failure is its last line.
     let log = log::begin(&config.log, sandbox::join);
     exit_code(tracker::run(&config, file, log.filter(), connection))
 }
 
-/// Executes a command about lists.
 fn examine(action: &access::Action) -> ExitCode {
     let examined = access::run(action).and_then(|outcome| print(&outcome.text).map(|()| outcome));
     match examined {
@@ -153,7 +152,6 @@ fn examine(action: &access::Action) -> ExitCode {
     }
 }
 
-/// Prints the output of a command, and ends with its exit code.
 fn end(outcome: Result<(String, ExitCode), Failure>) -> ExitCode {
     match outcome.and_then(|(text, code)| print(&text).map(|()| code)) {
         Ok(code) => code,

@@ -1,7 +1,6 @@
 //! The process as a node of a cluster.
 //!
-//! The feature `cluster` makes it possible. Without it, the program has no client of NATS, and a configuration with servers is
-//! refused.
+//! Without the feature `cluster`, the program has no client of NATS, and refuses a configuration with NATS servers.
 
 #[cfg(not(feature = "cluster"))]
 mod absent;
@@ -23,7 +22,6 @@ pub(crate) use self::node::{ClusterFiles, Leaving, Node, Shared, bytes, check, s
 use crate::reload::Reloader;
 use crate::state::StateKeys;
 
-/// The parts of the process that the node uses.
 #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
 pub(crate) struct NodeParts<'a> {
     pub(crate) config: &'a Config,
@@ -37,7 +35,7 @@ pub(crate) struct NodeParts<'a> {
     pub(crate) tickets: Option<Server>,
 }
 
-/// The parts of the process that the state of all nodes changes.
+/// The parts of the process that follow the shared state of all nodes.
 #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
 pub(crate) struct Changed {
     pub(crate) lists: ListControl,

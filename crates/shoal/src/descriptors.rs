@@ -2,16 +2,16 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that are reserved for everything except connections: the log, the control listener and its
-/// clients, files that are read from time to time.
+/// Descriptors that are reserved for everything except connections: the log, the control listener and its clients,
+/// files that are read from time to time.
 const OTHERS: u64 = 128;
 
 /// Descriptors that are reserved for each worker in addition to its sockets: rings, event descriptors,
 /// connections that are being refused.
 const OTHERS_PER_WORKER: u64 = 8;
 
-/// Raises the limit as far as this process may, and returns the new limit. The soft limit is traditionally low
-/// for the sake of programs that use select(2), which this one does not.
+/// Raises the limit as far as this process may, and returns the new limit. The soft limit is traditionally low for
+/// programs that use select(2). This one does not use it.
 pub(crate) fn raise() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -20,7 +20,7 @@ pub(crate) fn raise() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns how many of `limit` descriptors are left for connections if each of `workers` has this many `sockets`.
+/// Returns the share of `limit` that is left for connections, if each of `workers` has this many `sockets`.
 pub(crate) fn for_connections(limit: u64, workers: usize, sockets: usize) -> u64 {
     let per_worker = OTHERS_PER_WORKER.saturating_add(sockets as u64);
     limit.saturating_sub(OTHERS).saturating_sub(per_worker.saturating_mul(workers as u64))

@@ -1,22 +1,23 @@
-//! The swarms that the service manager keeps from the end of a process to the beginning of the next one.
+//! The swarms that the service manager keeps between two processes of the tracker.
 //!
-//! When the tracker stops, it freezes its store and gives the manager two memory files: the memory of the store, and a file
-//! with its image, the keys and the time. The next process continues in that memory, as after an upgrade. The manager drops both
-//! when the service is stopped for good, so the snapshot is written all the same.
+//! When the tracker stops, it freezes its store and gives the manager two memory files: the memory of the store, and
+//! a file with its image, the keys and the time. The next process continues in that memory, as after an upgrade. The
+//! manager drops both files when the service is stopped for good, so the tracker always writes a snapshot too.
 //!
-//! | An image | has a memory | Why it is safe |
+//! | State of the image | State of the memory | Why it is safe |
 //! |---|---|---|
-//! | of a tracker that stopped | that fits | nothing has changed the store since: the process that froze it never lets go of it |
-//! | that was used | that has changed | the process that uses an image empties its file first, for everyone who has it |
-//! | of another memory | that does not fit | both have a random number in their names, and the image has it in its contents |
+//! | from a stopped tracker | fits | the freezing process never releases the store, so nothing has changed it |
+//! | used before | changed | a process that uses an image first empties its file, for every holder |
+//! | from another memory | does not fit | the names of both contain a random number, and the image repeats it |
 //!
-//! After a crash there is no image. A part of the store, the tables of its shards above all, lies outside the memory file, and
-//! goes with the process. A tracker that stops because a worker panicked makes no image either: the most likely reason
-//! is a mistake in what the memory contains, and the next process would inherit it. Both read the last snapshot.
+//! A crash leaves no image: a part of the store lies outside the memory file, mainly the tables of its shards, and
+//! goes with the process. A tracker that stops because a worker panicked makes no image either: the memory probably
+//! contains the mistake, and the next process would inherit it. In both cases the next process reads the last
+//! snapshot.
 //!
-//! The store is frozen by a thread that never lets go of it. The time is the monotonic clock of both processes. After a
-//! panic the locks are free again (they are not poisoned), so a shard may be inconsistent. A snapshot passes every
-//! value through the code that checks it.
+//! A thread that never releases the store freezes it. Both processes measure time by the monotonic clock. Locks are
+//! not poisoned by a panic, so a shard may be inconsistent afterwards. A snapshot is safe then, because each value
+//! passes through code that checks it.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -36,45 +37,42 @@ use shoal_runtime::clock;
 /// The version of the header. The image has its own.
 const VERSION: u32 = 1;
 
-/// Maximum size of the header.
 const HEADER_BYTES_MAX: u32 = 4096;
 
-/// Maximum time for the other threads to let go of the store, and for the manager to take it.
+/// Maximum time for the other threads to release the store, and for the manager to take it.
 const KEEP_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// The part of the timeout of peers after which a frozen store is too old: the stamps of peers and swarms are times modulo
-/// two timeouts, and can be told apart only if the sweep visits them in time.
+/// A frozen store is too old after this part of the timeout of peers. The stamps of peers and swarms are times modulo
+/// two timeouts, which stay unambiguous only if the sweep visits them in time.
 const AGE_PARTS: u32 = 2;
 
 /// The beginning of the file of the image. The image follows.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     version: u32,
-    /// The number of this store and this moment.
+    /// Identifies this store at this moment.
     id: u64,
     /// When the store was frozen, in seconds of the monotonic clock.
     frozen_s: u32,
-    /// The secret keys.
     keys: Vec<u8>,
 }
 
-/// The swarms of the last process.
 #[derive(Debug)]
 pub(crate) struct FrozenSwarms {
     header: Header,
     memory: MemoryFile,
-    /// The file of the image, of which the header was read.
+    /// The file of the image. Its header has been read.
     image: File,
     manager: ServiceManager,
 }
 
 impl FrozenSwarms {
-    /// Returns whether a descriptor that the manager has passed belongs to swarms.
+    /// Returns whether a descriptor from the manager belongs to swarms.
     pub(crate) fn is_part(name: &str) -> bool {
         name.starts_with(&memory_name("")) || name.starts_with(&image_name(""))
     }
 
-    /// Takes the swarms from the descriptors that the manager has passed. Those that cannot be used are given up.
+    /// Takes the swarms from the descriptors that the manager has passed. Closes and discards unusable ones.
     pub(crate) fn take(mut parts: Vec<(String, OwnedFd)>, manager: &ServiceManager) -> Option<Self> {
         let mut found = None;
         while let Some(index) = parts.iter().position(|(name, _)| name.starts_with(&image_name(""))) {
@@ -112,13 +110,12 @@ impl FrozenSwarms {
         Ok(Self { header, memory, image, manager: manager.clone() })
     }
 
-    /// Returns the secret keys of the last process.
     pub(crate) fn keys(&self) -> &[u8] {
         &self.header.keys
     }
 
-    /// Lets the store that `open` makes in the memory continue. Whatever happens, nothing continues with this image again.
-    /// Returns `None`, and says why, if it does not fit.
+    /// Continues with the store that `open` makes in the memory. No later process can use this image. Returns `None`,
+    /// and logs the reason, if the memory does not fit.
     pub(crate) fn resume(
         self,
         timeout_s: u32,
@@ -149,8 +146,9 @@ impl FrozenSwarms {
     }
 }
 
-/// Freezes the store and gives it to the manager, if that keeps descriptors. From then on no thread gets access to the store.
-/// The threads that this process waits for must have ended. Returns whether the next process can continue with it.
+/// Freezes the store and gives it to the manager, if the manager keeps descriptors. From then on no thread can use
+/// the store. All threads that this process waits for must have ended. Returns whether the next process can continue
+/// with the store.
 pub(crate) fn keep(store: &Arc<Store>, keys: &[u8], manager: &ServiceManager) -> bool {
     if !manager.keeps_descriptors() || store.memory_file().is_none() {
         return false;
@@ -159,7 +157,7 @@ pub(crate) fn keep(store: &Arc<Store>, keys: &[u8], manager: &ServiceManager) ->
     let (sender, outcome) = mpsc::channel();
     let body = move || {
         store.freeze(|memory, image| {
-            // The receiver may have lost patience.
+            // The receiver may have timed out.
             let _ = sender.send(give(memory, image, keys, &manager));
             // Nothing may change in the memory any more.
             loop {
@@ -192,7 +190,7 @@ fn give(memory: &MemoryFile, image: &[u8], keys: Vec<u8>, manager: &ServiceManag
     write(&mut file, &header, image)?;
     file.rewind()?;
     let id = hex(id);
-    // A memory without an image is nothing, and an image without a memory is refused.
+    // A memory without an image is useless, and an image without a memory is refused.
     let is_given =
         manager.store(&memory_name(&id), memory.as_fd()) && manager.store(&image_name(&id), file.as_fd());
     ensure!(is_given, "it does not take the descriptors");
@@ -214,7 +212,7 @@ fn read_header(file: &mut File) -> anyhow::Result<Header> {
     ensure!(length <= HEADER_BYTES_MAX, "its header is too long");
     let mut bytes = vec![0; length as usize];
     file.read_exact(&mut bytes)?;
-    // Another version may have another form, but begins with its number.
+    // Another version may encode the rest differently, but its header begins with its number too.
     let (version, _) = postcard::take_from_bytes::<u32>(&bytes)?;
     if version != VERSION {
         return Err(io::Error::other(format!("it has version {version}, and not {VERSION}")).into());
@@ -222,7 +220,7 @@ fn read_header(file: &mut File) -> anyhow::Result<Header> {
     Ok(postcard::from_bytes(&bytes)?)
 }
 
-/// Returns for how many seconds a store was frozen, if that is short enough to continue.
+/// Returns how many seconds the store was frozen, if it can still continue.
 fn age_s(frozen_s: u32, now_s: u32, timeout_s: u32) -> anyhow::Result<u32> {
     let age_s = now_s.checked_sub(frozen_s).context("they are of another run of the system")?;
     ensure!(

@@ -1,14 +1,14 @@
 //! The sockets of running workers, and how a reload changes them.
 //!
-//! This module owns the descriptors of all workers from the start on. A tracker in its sandbox can bind nothing, so the
-//! broker binds what is new, before anything has changed: if that fails, the reload is refused. Each worker takes its part
-//! together with the other values of the same reload ([`shoal_runtime::live::Live`]), because the settings of connections name
-//! listeners by their numbers.
+//! This module owns the descriptors of all workers from the start on. A sandboxed tracker cannot bind, so the broker
+//! binds new sockets before anything changes: if that fails, the reload is refused. Each worker adopts its sockets
+//! together with the other values of the same reload ([`shoal_runtime::live::Live`]), because the settings of
+//! connections refer to listeners by number.
 //!
-//! A worker changes its sockets between two poll rounds. It answers what waits in the sockets that go, and opens a back
-//! end on the new set. Sockets that stay are the same ones, so what arrives in the meantime waits in them. A worker may
-//! not set up rings, so the control plane creates them with their restrictions, and the worker enables them
-//! (`shoal_net::Backend::prepare`).
+//! A worker changes its sockets between two poll rounds. It answers the requests that wait in the sockets it gives
+//! up, and opens a back end on the new set. Remaining sockets are not reopened, so requests wait in them meanwhile. A
+//! worker may not set up rings, so the control plane creates them with their restrictions, and the worker enables
+//! them (`shoal_net::Backend::prepare`).
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -26,14 +26,13 @@ use crate::service_manager::{SocketChanges, socket_name};
 use crate::{advice, settings};
 use shoal_runtime::live::{Endpoints, WorkerEndpoints};
 
-/// The sockets of all workers.
 pub(crate) struct Listening {
     backend: Backend,
     /// The processors of the workers, if datagrams are steered to them.
     steered: Vec<usize>,
     sockets: Vec<Sockets>,
     listeners: Vec<StreamListeners>,
-    /// The sockets of the control listener with their kinds, if there is one.
+    /// The sockets of the control listener with their kinds.
     control: Vec<(&'static str, OwnedFd)>,
     /// `http.listen` without the address families that this host lacks.
     http: Vec<Listen>,
@@ -41,17 +40,16 @@ pub(crate) struct Listening {
     data_path: Vec<(String, OwnedFd)>,
 }
 
-/// A change that nothing has adopted yet.
+/// A prepared change, not yet adopted.
 pub(crate) struct Change {
     sockets: Vec<Sockets>,
     settings: Vec<SocketSettings>,
     listeners: Vec<StreamListeners>,
     http: Vec<Listen>,
-    /// For the workers.
     pub(crate) endpoints: Arc<Endpoints>,
 }
 
-/// Returns whether the sockets of `config` are others than those of `running`.
+/// Returns whether the sockets of `config` and `running` differ.
 pub(crate) fn is_change(running: &Config, config: &Config) -> bool {
     fn parts(Config { udp, http, tls, .. }: &Config) -> impl PartialEq {
         let UdpConfig { listen, receive_buffer, .. } = udp.clone();
@@ -70,10 +68,7 @@ impl Change {
 }
 
 impl Listening {
-    /// Takes copies of all descriptors.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel has no more descriptors.
+    /// Duplicates all descriptors. Fails if the kernel has no more descriptors.
     pub(crate) fn new(bound: &Bound) -> io::Result<Self> {
         let Bound { config, backend, processors, sockets, listeners, control, data_path, .. } = bound;
         let control = control.as_ref().map(ControlSockets::descriptors).transpose()?.unwrap_or_default();
@@ -88,15 +83,11 @@ impl Listening {
         })
     }
 
-    /// Returns what workers and metrics see at the start.
+    /// Returns the sockets that workers and metrics see at the start.
     pub(crate) fn endpoints(&self, connections_max: u64) -> Endpoints {
         Endpoints { connections_max, probes: probes(&self.sockets), new: Vec::new() }
     }
 
-    /// Returns new descriptors of all sockets, with names that tell their keys.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel has no more descriptors.
     pub(crate) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let plain = self.http.len();
         let mut all = bound::descriptors(&self.sockets, &self.listeners, plain, &self.control)?;
@@ -106,13 +97,13 @@ impl Listening {
         Ok(all)
     }
 
-    /// Closes all sockets as far as this process is concerned, for another one that uses them.
+    /// Closes all sockets in this process, for another process that uses them.
     pub(crate) fn leave(&mut self) {
         self.listeners.iter().for_each(StreamListeners::leave_files);
         self.close();
     }
 
-    /// Leaves the sockets to the workers alone, which close them.
+    /// Closes these copies, and leaves the sockets to the workers.
     pub(crate) fn close(&mut self) {
         self.sockets.clear();
         self.listeners.clear();
@@ -120,10 +111,8 @@ impl Listening {
         self.data_path.clear();
     }
 
-    /// Binds what `config` lists and `running` does not.
-    ///
-    /// # Errors
-    /// Returns which address cannot be bound, and why.
+    /// Binds the addresses that `config` lists and `running` does not. The error says which address cannot be bound,
+    /// and why.
     pub(crate) fn prepare(
         &self,
         broker: &Broker,
@@ -155,11 +144,11 @@ impl Listening {
         Ok(Change { sockets, settings, listeners, http: config.http.listen, endpoints })
     }
 
-    /// Adopts a change, which the workers are about to adopt as well. Returns what is another socket now.
+    /// Adopts a change. The workers are about to adopt it as well. Returns the sockets that have changed.
     pub(crate) fn commit(&mut self, change: Change) -> SocketChanges {
         let changes = self.difference(&change);
         let Change { mut sockets, settings, listeners, http, .. } = change;
-        // Those that stay had others. A kernel that accepted the options once does so again.
+        // Remaining sockets had other options. The kernel accepted them once, so it does so again.
         if let Err(error) = sockets.iter_mut().try_for_each(|sockets| sockets.resize(&settings)) {
             tracing::warn!(%error, "the buffers of sockets stay as they were");
         }
@@ -176,7 +165,7 @@ impl Listening {
         let is_in = |all: &[(String, BorrowedFd<'_>)], name: &str| all.iter().any(|(other, _)| other == name);
         let added = new.iter().filter(|(name, _)| !is_in(&old, name));
         SocketChanges {
-            // A socket that cannot be copied is bound again by the next process.
+            // The next process binds a socket again that cannot be copied.
             new: added.filter_map(|(_, socket)| socket.try_clone_to_owned().ok()).collect(),
             unused: old.iter().map(|(name, _)| name).filter(|name| !is_in(&new, name)).cloned().collect(),
         }

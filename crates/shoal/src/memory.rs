@@ -1,24 +1,24 @@
 //! How the memory of the process is divided, based on the configuration or on the memory of the machine.
 //!
-//! This module owns the division: one ceiling for the whole process, and the part of it that each consumer may
-//! take. The parts are enforced elsewhere: the store's by its arena, the WebTorrent swarms' by a number of peers,
-//! those of connections and queues by each worker. This module must not allocate the parts itself.
+//! This module owns the division: one ceiling for the whole process, and the part of each consumer. Others enforce
+//! the parts: the store by its arena, the WebTorrent swarms by a number of peers, and each worker for its connections
+//! and queues. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
-//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and the limits of sources, the cache of tokens, the
-//!   rings of the access log, the rings, messages and shared state of a node of a cluster, and the frames of an XDP data path if they are
-//!   set. A reload may set those that it can only within the memory that was
-//!   reserved at start, which is enough for all of them if it is a small part of the whole;
-//! - the feed of changed torrents, as far as it takes a small part of the whole; with less memory, it remembers fewer changes;
-//! - the lists of torrents and networks: a quarter if some are configured, or else a 32nd, so that a reload can add a small
-//!   one. They take less where the other parts would not get their minimum;
+//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and, if they are set, the limits of sources,
+//!   the cache of tokens, the rings of the access log, the rings, messages and shared state of a cluster node, and
+//!   the frames of an XDP data path. A reload can set some of these, but only within the memory reserved at start.
+//!   That is enough for all of them if it is a small part of the whole;
+//! - the feed of changed torrents, up to a small part of the whole; with less memory, it remembers fewer changes;
+//! - the lists of torrents and networks: a quarter if some are configured, or else a 32nd, so that a reload can add a
+//!   small list. They take less if the other parts would not get their minimum;
 //! - the store, with a tenth of its part reserved for its lists on the heap (`shoal_store::Settings`);
 //! - the swarms of WebTorrent;
 //! - the memory of connections, with a fifth of it reserved for the overhead of the allocator;
 //! - queues: the messages that one poll round of a worker collects for its connections and for other workers.
 //!
-//! The accounts can differ from the truth: the allocator adds overhead, and pieces are scattered. The memory thread sees the
-//! difference in the resident memory and lowers the budgets of the workers.
+//! The accounts can be wrong: the allocator adds overhead, and memory is fragmented. The memory thread sees the
+//! difference in the resident memory, and lowers the budgets of the workers.
 
 use std::fs;
 use std::num::NonZeroUsize;
@@ -42,27 +42,27 @@ const PROGRAM_BYTES: u64 = 16 << 20;
 /// measured with io_uring, 1 MiB without.
 const WORKER_BYTES: u64 = 4 << 20;
 
-/// The memory of what a reload can set is reserved if it is at most this part of the ceiling.
+/// Memory for settings that a reload can add is reserved if it is at most this part of the ceiling.
 const RESERVED_PART: u64 = 32;
 
 /// The feed of changes takes at most this part of the ceiling.
 const FEED_PART: u64 = 32;
 
-/// The lists take at most this part of the ceiling if some are configured, and that one if none is.
+/// The lists take at most this part of the ceiling if some are configured, and the smaller part below otherwise.
 const LISTS_PART: u64 = 4;
 const NO_LISTS_PART: u64 = 32;
 
-/// The memory of a change that the feed remembers, at most.
+/// Maximum memory of one change in the feed.
 const CHANGE_BYTES: u64 = 51;
 
-/// Number of changed torrents that the feed remembers: the changes of some seconds on the largest trackers. It takes memory
-/// while there is a reader.
+/// Number of changed torrents that the feed remembers: some seconds of changes on the largest trackers. The feed
+/// takes memory only while it has a reader.
 const CHANGES_MAX: u64 = 262_144;
 
-/// With less memory, the feed remembers this many changes, for which none is reserved.
+/// With less memory, the feed remembers this many changes. No memory is reserved for them.
 const CHANGES_MIN: u64 = 4096;
 
-/// The smallest useful parts: of the store as its own ceiling, of the others for each worker.
+/// The smallest useful parts: the store's as a ceiling, the others' for each worker.
 const STORE_BYTES_MIN: u64 = 8 << 20;
 const CONNECTIONS_BYTES_MIN: u64 = 1 << 20;
 
@@ -74,36 +74,30 @@ const SWARMS_BYTES_MIN: u64 = 1 << 19;
 /// The maximum that a worker can use for queues: a poll round never collects more.
 const QUEUES_BYTES_MAX: u64 = 192 << 20;
 
-/// The keys that determine the division, and values that follow from other keys.
+/// The keys that determine the division, and values that other keys imply.
 struct DivisionInput {
     max: Auto<ByteSize>,
     store: Auto<ByteSize>,
     workers: u64,
-    /// The memory of what the policy remembers of the requests of sources and of verified tokens, as set at start.
+    /// The memory of the policy at start: requests of sources, and verified tokens.
     policy: u64,
-    /// The same, if a reload sets all of it with the sizes of the start.
+    /// The policy's memory if a reload adds every such setting, with the sizes of the start.
     policy_max: u64,
     /// The memory of the limits on peers and torrents.
     holdings: u64,
-    /// The rings of the access log.
     access_log: u64,
-    /// The rings, messages and shared state of a node of a cluster.
     cluster: u64,
-    /// The frames of the XDP data path.
     data_path: u64,
-    /// Whether there are lists of torrents or networks.
     has_lists: bool,
     /// Maximum memory of the swarms of WebTorrent; `Set(0)` if it is not served.
     swarms: Auto<u64>,
     has_webtorrent: bool,
 }
 
-/// Divides the memory that the operator allows. Without a setting this is three quarters of the memory that
-/// `root` (the root directory, in production) reports: a quarter is left for the kernel's socket buffers and for
-/// the rest of the machine. The frames of the XDP data path take `data_path_bytes`.
-///
-/// # Errors
-/// Returns which keys are invalid, and the values that would be accepted.
+/// Divides the memory that the operator allows. Without a setting, this is three quarters of the memory that `root`
+/// reports (the root directory, in production). The last quarter is left for the kernel's socket buffers and the rest
+/// of the machine. The frames of the XDP data path take `data_path_bytes`. The error says which keys are invalid, and
+/// the values that would be accepted.
 pub(crate) fn divide(
     config: &Config,
     workers: NonZeroUsize,
@@ -170,7 +164,7 @@ impl DivisionInput {
         Ok(division)
     }
 
-    /// Returns the ceiling and the reason for it.
+    /// Returns the ceiling and its reason.
     fn ceiling(&self, root: &Path) -> (u64, String) {
         if let Auto::Set(max) = self.max {
             return (max.0, "memory.max".to_owned());
@@ -183,7 +177,7 @@ impl DivisionInput {
             Some((bytes, whose)) => (bytes / 4 * 3, format!("three quarters of {whose}")),
             None => (FALLBACK.0, "/proc/meminfo cannot be read".to_owned()),
         };
-        // If the operator has set a part, the ceiling follows from it.
+        // If the operator has set a part, the ceiling follows from that part.
         let least = self.least_bytes();
         if max < least && (self.store != Auto::Auto || self.swarms != Auto::Auto) {
             return (least, "the minimum for this store.memory_max and webtorrent.peers_max".to_owned());
@@ -191,7 +185,7 @@ impl DivisionInput {
         (max, because)
     }
 
-    /// Returns the memory that is reserved for the policy: as much as it may ever take, unless the ceiling is too low.
+    /// Returns the memory reserved for the policy: its maximum, unless the ceiling is too low.
     fn policy_bytes(&self, max: u64) -> u64 {
         let reserve = [self.policy_max, settings::LIMITS_BYTES];
         let is_affordable = |reserve: &u64| {
@@ -200,7 +194,7 @@ impl DivisionInput {
         reserve.into_iter().find(is_affordable).unwrap_or(0).max(self.policy)
     }
 
-    /// Returns how many changes the feed may remember, and the memory that is reserved for it.
+    /// Returns how many changes the feed may remember, and the memory reserved for them.
     fn feed(&self, max: u64, policy: u64) -> (u64, u64) {
         let workers = NonZeroUsize::new(as_usize(self.workers)).unwrap_or(NonZeroUsize::MIN);
         let watch = Store::watch_bytes(settings::shards(workers, u64::MAX)) + Swarms::watch_bytes();
@@ -213,7 +207,7 @@ impl DivisionInput {
         (changes_max, watch as u64 + changes_max * CHANGE_BYTES)
     }
 
-    /// Returns the part of lists, where the fixed part leaves `rest`.
+    /// Returns the part of lists, if the fixed part leaves `rest`.
     fn lists(&self, max: u64, rest: u64) -> u64 {
         let part = max / if self.has_lists { LISTS_PART } else { NO_LISTS_PART };
         let least_without_fixed = self.least_bytes() - self.fixed_bytes();
@@ -249,8 +243,8 @@ impl DivisionInput {
         self.fixed_bytes() + with_lists(store) + self.others_min()
     }
 
-    /// Divides the memory that the store leaves: each part gets its minimum; of the rest, connections get half,
-    /// and swarms and queues a quarter each. Memory that queues cannot use stays free.
+    /// Divides the memory that the store leaves. Each part gets its minimum. Of the rest, connections get half, and
+    /// swarms and queues a quarter each. Memory that queues cannot use stays free.
     fn others(&self, bytes: u64) -> Others {
         let extra = bytes.saturating_sub(self.others_min());
         let (extra, swarms) = match self.swarms {
@@ -282,7 +276,6 @@ fn has_lists(access: &AccessConfig) -> bool {
         .any(|list| !list.is_empty())
 }
 
-/// The parts other than the store.
 struct Others {
     swarms: u64,
     connections: u64,
@@ -303,16 +296,15 @@ fn as_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Returns how the kernel grants huge pages: "always", "madvise" or "never". Returns `None` if the kernel does
-/// not support them.
+/// Returns how the kernel grants huge pages: "always", "madvise" or "never". Returns `None` if the kernel does not
+/// support them.
 pub(crate) fn huge_pages(root: &Path) -> Option<String> {
     let modes = fs::read_to_string(root.join("sys/kernel/mm/transparent_hugepage/enabled")).ok()?;
     let (_, rest) = modes.split_once('[')?;
     rest.split_once(']').map(|(chosen, _)| chosen.to_owned())
 }
 
-/// Returns the NUMA nodes of this machine that have memory, a bit for each of the first 64. Returns 0 if the kernel does
-/// not know.
+/// Returns the NUMA nodes with memory, as a bit for each of the first 64. Returns 0 if the kernel does not know.
 pub(crate) fn nodes(root: &Path) -> u64 {
     let list = fs::read_to_string(root.join("sys/devices/system/node/has_memory")).unwrap_or_default();
     let mut nodes = 0_u64;
@@ -349,7 +341,7 @@ fn cgroup_bytes(root: &Path) -> Option<u64> {
     limits.min()
 }
 
-/// Returns the smallest limit from the group up to the root of its hierarchy: each group limits those below it.
+/// Returns the smallest limit from the group up to the root of its hierarchy. Each group limits all groups below it.
 fn lowest_limit(hierarchy: &Path, group: &str, file: &str) -> Option<u64> {
     let group = hierarchy.join(group.trim_start_matches('/'));
     let levels = group.ancestors().take_while(|level| level.starts_with(hierarchy));

@@ -1,12 +1,12 @@
-//! The memory thread serves no requests and manages the memory of the process.
+//! The memory thread manages the memory of the process, and serves no requests.
 //!
-//! It asks the kernel to back the store's memory with huge pages ahead of need: a first touch may take the kernel
-//! some milliseconds, for which no request should wait. It returns unused memory of the allocator to the system.
-//! It also enforces `memory.max`: memory that cannot be counted exactly, such as the overhead of the allocator,
-//! shows in the resident memory, and the thread deducts it from the memory that connections may hold.
+//! It asks the kernel to back the store's memory with huge pages ahead of need: a first touch may take some
+//! milliseconds, and no request should wait for it. It returns unused memory of the allocator to the system. It also
+//! enforces `memory.max`: the resident memory shows memory that cannot be counted exactly, such as the allocator's
+//! overhead, and the thread deducts it from the memory that connections may hold.
 //!
-//! Every two seconds a worker releases the buffers that it keeps for reuse. The allocator returns free pages when more
-//! than 1 MiB and an eighth of the memory in use is unused.
+//! A worker releases the buffers that it keeps for reuse every two seconds. The allocator returns free pages when
+//! unused memory exceeds 1 MiB plus an eighth of the memory in use.
 
 use std::io;
 use std::sync::Arc;
@@ -21,21 +21,20 @@ use shoal_runtime::division::Division;
 use shoal_runtime::lists::ListCounters;
 use shoal_runtime::periodic::PeriodicThread;
 
-/// The period of the thread. A huge page, of which one is ready ahead, holds fifty thousand torrents.
+/// The period of the thread. One huge page is always ready, and holds fifty thousand torrents.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// Pieces of free memory that the thread returns to the kernel in a period, each of which takes some tens of
-/// microseconds.
+/// Pieces of free memory that the thread returns to the kernel in a period. Each takes some tens of microseconds.
 const TRIMS_PER_PERIOD: usize = 16;
 
 /// Periods between two checks of the resident memory.
 const WATCH_PERIODS: u32 = 5;
 
-/// Checks after which the allocator may be trimmed again, which may take some milliseconds.
+/// Checks after which the allocator may be trimmed again. A trim may take some milliseconds.
 const TRIM_CHECKS: u32 = 20;
 
-/// Checks after a trim until the next one, which is unconditional: workers return buffers to the allocator some seconds
-/// after a load ends, when the first trim has passed.
+/// Checks from a trim to an unconditional second one. Workers return buffers to the allocator some seconds after a
+/// load ends, when the first trim has passed.
 const FOLLOW_UP_CHECKS: u32 = 50;
 
 /// Unused bytes that the allocator may hold before it is trimmed, in addition to an eighth of the memory in use.
@@ -44,27 +43,22 @@ const IDLE_BYTES_MAX: u64 = 1 << 20;
 /// The share of the ceiling that stays free for allocations between two checks.
 const RESERVE_SHARE: u64 = 32;
 
-/// The memory limits of connections, as far as the thread sets them.
+/// The memory limits of connections that the thread sets.
 pub(crate) struct Connections {
     budgets: Vec<Arc<Budget>>,
-    /// The ceiling of the process.
     bytes_max: u64,
     lists: Arc<ListCounters>,
     /// The maximum and minimum of the limit on the memory of a worker's connections.
     held_bytes_max: usize,
     held_bytes_min: usize,
-    /// The minimum of resident memory beyond what is accounted for, since the last trim of the allocator.
+    /// The minimum of unaccounted resident memory since the last trim of the allocator.
     floor_bytes: u64,
-    /// Checks since then.
+    /// Checks since the last trim.
     checks: u32,
-    /// Whether another trim is to follow.
+    /// Whether another trim will follow.
     follow_up: bool,
 }
 
-/// Starts the thread.
-///
-/// # Errors
-/// Fails if the kernel provides no more threads.
 pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Result<PeriodicThread> {
     let mut periods = 0_u32;
     PeriodicThread::start("memory", PERIOD, move || {
@@ -78,7 +72,6 @@ pub(crate) fn start(store: Arc<Store>, mut connections: Connections) -> io::Resu
 }
 
 impl Connections {
-    /// Sets the initial memory limits of connections.
     pub(crate) fn new(division: &Division, budgets: Vec<Arc<Budget>>, lists: Arc<ListCounters>) -> Self {
         let workers = std::num::NonZeroUsize::new(budgets.len()).unwrap_or(std::num::NonZeroUsize::MIN);
         let held_bytes_max = division.held_bytes_max(workers);
@@ -97,8 +90,8 @@ impl Connections {
         }
     }
 
-    /// Checks the resident memory: limits connections if it comes close to the ceiling, and trims the allocator
-    /// if that holds too much unused memory.
+    /// Checks the resident memory. Limits connections if it nears the ceiling, and trims the allocator if that holds
+    /// too much unused memory.
     fn watch(&mut self, store: &Store) {
         let resident_bytes = process::resident_bytes();
         let held_bytes: u64 = self.budgets.iter().map(|budget| budget.held_bytes() as u64).sum();
@@ -120,8 +113,7 @@ impl Connections {
         }
     }
 
-    /// Returns the memory limit of a worker's connections for this much resident memory, of which connections
-    /// hold `held_bytes`.
+    /// Returns the memory limit of a worker's connections. `resident_bytes` include the `held_bytes` of connections.
     fn limit(&self, resident_bytes: u64, held_bytes: u64) -> usize {
         let others_bytes = resident_bytes.saturating_sub(held_bytes);
         let left_bytes = (self.bytes_max - self.bytes_max / RESERVE_SHARE).saturating_sub(others_bytes);
@@ -130,7 +122,7 @@ impl Connections {
         share.clamp(self.held_bytes_min, self.held_bytes_max)
     }
 
-    /// Returns whether the resident memory beyond what is accounted for has grown too much since the last trim.
+    /// Returns whether unaccounted resident memory has grown too much since the last trim.
     const fn is_idle_too_much(&self, resident_bytes: u64, used_bytes: u64) -> bool {
         let unaccounted_bytes = resident_bytes.saturating_sub(used_bytes);
         unaccounted_bytes > self.floor_bytes + IDLE_BYTES_MAX + used_bytes / 8

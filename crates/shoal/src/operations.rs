@@ -10,11 +10,10 @@ use crate::hand_over::{HandOver, HandOverError};
 use crate::reload::Reloader;
 use crate::state::Requester;
 
-/// The parts of the process that carry the operations out.
 pub(crate) struct Process {
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) hand_over: Arc<HandOver>,
-    /// Asks for snapshots, if there is a place for them.
+    /// Asks for snapshots, if they have a place.
     pub(crate) snapshots: Option<Requester>,
 }
 

@@ -8,15 +8,15 @@ use tokio::time::Instant;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::repeated::Repeated;
 
-/// How often the stages of the workers are compared with the last ones.
+/// How often the stages of the workers are compared with the previous ones.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Logs when an overload begins and ends, until it is dropped.
+/// Logs the begin and end of each overload, until it is dropped.
 pub(crate) async fn report(workers: Vec<Arc<Heartbeat>>) {
     let (mut is_overloaded, mut is_told, mut begins) = (false, false, Repeated::default());
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let overloaded = workers.iter().filter(|worker| worker.overload() > 0).count();
+        let overloaded = workers.iter().filter(|worker| worker.overload.read() > 0).count();
         let was_overloaded = std::mem::replace(&mut is_overloaded, overloaded > 0);
         match (was_overloaded, is_overloaded) {
             (false, true) => {

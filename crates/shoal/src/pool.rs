@@ -1,4 +1,4 @@
-//! The worker pool: all workers of a tracker, from the binding of their sockets to the end of their threads.
+//! The worker pool: all workers of a tracker, from binding their sockets to the end of their threads.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use shoal_base::Presence;
 use shoal_engine::access_log::{self, AccessRecords};
+use shoal_engine::context as engine;
 use shoal_engine::counter::Tally;
+use shoal_engine::credit::RecordedCredits;
 use shoal_engine::insight::Sampler;
-use shoal_engine::policy::Policy;
-use shoal_engine::replication::Recorded;
+use shoal_engine::policy::Protocol;
+use shoal_engine::replication::{Recorded, Recorder};
 use shoal_engine::{credit, http, replication, udp, webtorrent};
 use shoal_net::stream::{Budget, StreamLimits, StreamListeners};
 use shoal_net::{Backend, BindError, InheritedSockets, SocketSettings, Sockets, Waker, XdpQueue};
@@ -27,42 +30,34 @@ use crate::service::WorkerService;
 use crate::worker::{Wakers, Worker, WorkerIo};
 use shoal_control::WorkerSources;
 use shoal_control::insight::Insight;
+use shoal_engine::processing::{ProcessingCounters, Stopwatch};
+use shoal_runtime::clock;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::live::Live;
 use shoal_runtime::panics;
-use shoal_runtime::processing::Stopwatch;
 use shoal_runtime::published::Published;
 
-/// Maximum number of notices of a worker: that it is ready, and that it ends.
+/// Maximum number of notices of a worker: one when it is ready, one when it ends.
 const NOTICES_PER_WORKER_MAX: usize = 2;
 
-/// The setup that all workers share.
 pub(crate) struct WorkerSetup {
     pub(crate) backend: Backend,
-    /// The limits of the workers' system calls, if there are any.
     pub(crate) limits: Option<WorkerLimits>,
     pub(crate) insight: Arc<Insight>,
-    /// The values that a reload changes.
     pub(crate) live: Arc<Published<Live>>,
     pub(crate) tls: Option<shoal_session::tls::Server>,
     pub(crate) store: Arc<Store>,
-    /// The setup of WebTorrent, if it is served.
     pub(crate) webtorrent: Option<WebTorrent>,
-    /// The processors to pin workers to; empty for no pinning.
+    /// The processors to pin workers to. Empty if workers are not pinned.
     pub(crate) processors: Vec<usize>,
-    /// Whether there is an access log.
     pub(crate) access_log: bool,
-    /// The waker of the thread that exchanges messages with other nodes, if the tracker is a node of a cluster.
+    /// The waker of the thread that exchanges messages with other nodes, if the tracker is a node.
     pub(crate) node: Option<Waker>,
-    /// Whether announces of users are recorded.
     pub(crate) credit: bool,
-    /// The public statistics.
     pub(crate) statistics: Arc<Published<Statistics>>,
-    /// The phase in which the workers begin.
     pub(crate) phase: Arc<WorkerPhase>,
 }
 
-/// The setup of WebTorrent.
 #[derive(Debug)]
 pub(crate) struct WebTorrent {
     pub(crate) swarms: Arc<Swarms>,
@@ -72,12 +67,12 @@ pub(crate) struct WebTorrent {
     pub(crate) posts_bytes_max: usize,
 }
 
-/// The counters of one worker, for each protocol.
 #[derive(Debug, Default)]
 struct Tallies {
     udp: Tally,
     http: Tally,
     webtorrent: Tally,
+    processing: Arc<ProcessingCounters>,
 }
 
 /// The sockets and listeners of one worker.
@@ -85,11 +80,9 @@ struct Tallies {
 pub(crate) struct Endpoints {
     pub(crate) sockets: Sockets,
     pub(crate) listeners: StreamListeners,
-    /// The queues of an XDP data path, if there is one.
     pub(crate) queues: Vec<XdpQueue>,
 }
 
-/// The running workers.
 #[derive(Debug)]
 pub(crate) struct WorkerPool {
     phase: Arc<WorkerPhase>,
@@ -112,15 +105,11 @@ struct Notice {
 enum Event {
     /// The back end is open, and the worker serves.
     Ready,
-    /// The thread ends, because it was told to or because of this error.
+    /// The thread ends, after a stop or with this error.
     Ended(anyhow::Result<()>),
 }
 
 impl WorkerPool {
-    /// Starts one worker for each of `all_endpoints`.
-    ///
-    /// # Errors
-    /// Fails if the host provides no more threads or no random numbers.
     pub(crate) fn start(all_endpoints: Vec<Endpoints>, setup: &WorkerSetup) -> anyhow::Result<Self> {
         let (sender, notices) = channel(NOTICES_PER_WORKER_MAX * all_endpoints.len().max(1));
         let wakers: Vec<Waker> = all_endpoints.iter().map(|endpoints| endpoints.sockets.waker()).collect();
@@ -137,17 +126,15 @@ impl WorkerPool {
         for (number, endpoints) in all_endpoints.into_iter().enumerate() {
             let (tallies, heartbeat) = (Tallies::default(), Arc::<Heartbeat>::default());
             pool.budgets.push(endpoints.listeners.budget());
-            let [udp, http, webtorrent] =
-                [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
+            let requests = [&tallies.udp, &tallies.http, &tallies.webtorrent].map(Tally::counters);
+            let processing = Arc::clone(&tallies.processing);
             let rings = (&mut pool.access_records, &mut pool.recorded);
             let service = setup.service(number, tallies, &endpoints.listeners, rings)?;
             pool.sources.push(WorkerSources {
                 heartbeat: Arc::clone(&heartbeat),
-                udp,
-                http,
-                webtorrent,
+                requests,
                 sessions: service.connections.counters(),
-                processing: service.stopwatch.counters(),
+                processing,
                 io: endpoints.sockets.counters(),
                 streams: endpoints.listeners.counters(),
                 budget: endpoints.listeners.budget(),
@@ -177,31 +164,26 @@ impl WorkerPool {
         std::mem::take(&mut self.sources)
     }
 
-    /// Takes the rings with the records for the access log, if there is one. Later calls return nothing.
+    /// Takes the rings with the records for the access log. Later calls return nothing.
     pub(crate) fn take_access_records(&mut self) -> Vec<AccessRecords> {
         std::mem::take(&mut self.access_records)
     }
 
-    /// Takes the changes that workers record for other nodes. Later calls return none.
+    /// Takes the recorded changes for other nodes. Later calls return none.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
     pub(crate) fn take_recorded(&mut self) -> Recorded {
         std::mem::take(&mut self.recorded)
     }
 
-    /// Returns the memory budgets of the workers' connections.
     pub(crate) fn budgets(&self) -> Vec<Arc<Budget>> {
         self.budgets.clone()
     }
 
-    /// Returns the wakers of all workers.
     pub(crate) fn wakers(&self) -> Vec<Waker> {
         self.wakers.clone()
     }
 
-    /// Waits until every worker serves.
-    ///
-    /// # Errors
-    /// Returns why a worker cannot serve.
+    /// Waits until every worker serves. The error says why a worker cannot serve.
     pub(crate) async fn ready(&mut self) -> anyhow::Result<()> {
         let mut missing = self.wakers.len();
         while missing > 0 {
@@ -213,7 +195,7 @@ impl WorkerPool {
         Ok(())
     }
 
-    /// Waits until a worker ends without being told to, and returns the reason.
+    /// Waits until a worker ends unexpectedly, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
         loop {
             match self.next().await {
@@ -223,10 +205,8 @@ impl WorkerPool {
         }
     }
 
-    /// Tells all workers to answer queued requests and to end, and waits for them.
-    ///
-    /// # Errors
-    /// Returns why a worker failed in the meantime.
+    /// Makes all workers answer queued requests and end, and waits for them. The error says why a worker failed
+    /// meanwhile.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         self.phase.set(Phase::Stopping, &self.wakers);
         let mut serving = self.wakers.len();
@@ -259,7 +239,6 @@ impl Notice {
     }
 }
 
-/// The parts that a worker's thread starts with.
 struct WorkerThread {
     backend: Backend,
     limits: Option<WorkerLimits>,
@@ -289,7 +268,7 @@ impl WorkerThread {
 }
 
 impl WorkerSetup {
-    /// Returns the service of the worker with this number. Each responder draws from its own seed, and adds a ring to
+    /// Returns the service of worker `number`. Each responder draws from its own seed. It adds a ring to
     /// `access_records` if there is an access log, and to `recorded` if there may be other nodes.
     fn service(
         &self,
@@ -298,71 +277,32 @@ impl WorkerSetup {
         listeners: &StreamListeners,
         (access_records, recorded): (&mut Vec<AccessRecords>, &mut Recorded),
     ) -> anyhow::Result<WorkerService> {
-        let rng = || {
-            Ok::<_, anyhow::Error>(fastrand::Rng::with_seed(u64::from_ne_bytes(
-                shoal_runtime::random::bytes()?,
-            )))
-        };
         let live = self.live.latest();
-        let (policy, store) = (|| Arc::clone(&live.policy), || Arc::clone(&self.store));
-        let sampler = || {
-            Ok::<_, anyhow::Error>(match self.insight.ring(number) {
-                Some(ring) => Sampler::new(Arc::clone(ring), rng()?),
-                None => Sampler::off(),
-            })
+        let store = || Arc::clone(&self.store);
+        let stopwatch = || {
+            let processing = Arc::clone(&tallies.processing);
+            Ok::<_, anyhow::Error>(Stopwatch::new(processing, rng()?, clock::precise_ns))
         };
-        let mut http = http::Responder::new(policy(), store(), tallies.http, rng()?);
-        http.set_sampler(sampler()?);
-        let mut datagrams = udp::Responder::new(policy(), &live.connection_key, store(), tallies.udp, rng()?);
-        datagrams.set_sampler(sampler()?);
-        let mut webtorrent = match &self.webtorrent {
+        let changes = || self.node.is_some().then(replication::ring).unzip();
+        let ((of_udp, udp_changes), (of_http, http_changes)) = (changes(), changes());
+        recorded.addresses.extend(udp_changes.into_iter().chain(http_changes));
+        let mut context =
+            Contexts { setup: self, number, live: &live, access_records, credits: &mut recorded.credits };
+        let http = http::Responder::new(context.of(Protocol::Http, tallies.http, of_http)?, store());
+        let datagrams = context.of(Protocol::Udp, tallies.udp, of_udp)?;
+        let datagrams = udp::Responder::new(datagrams, &live.connection_key, store());
+        let webtorrent = match &self.webtorrent {
             Some(webtorrent) => {
-                let mut responder = webtorrent.responder(number, policy(), tallies.webtorrent, rng()?)?;
-                responder.set_sampler(sampler()?);
-                Some(responder)
+                let (recorder, presences) = self.node.is_some().then(replication::presence_ring).unzip();
+                recorded.presences.extend(presences);
+                let context = context.of(Protocol::WebTorrent, tallies.webtorrent, recorder)?;
+                Some(webtorrent.responder(number, context)?)
             }
             None => None,
         };
-        if self.access_log {
-            let mut log = || {
-                let (log, records) = access_log::ring(rng()?);
-                access_records.push(records);
-                Ok::<_, anyhow::Error>(log)
-            };
-            datagrams.set_access_log(log()?);
-            http.set_access_log(log()?);
-            if let Some(webtorrent) = &mut webtorrent {
-                webtorrent.set_access_log(log()?);
-            }
-        }
-        if self.node.is_some() {
-            let mut ring = || {
-                let (recorder, deltas) = replication::ring();
-                recorded.addresses.push(deltas);
-                recorder
-            };
-            datagrams.set_recorder(ring());
-            http.set_recorder(ring());
-            if let Some(webtorrent) = &mut webtorrent {
-                let (recorder, presences) = replication::presence_ring();
-                recorded.presences.push(presences);
-                webtorrent.set_recorder(recorder);
-            }
-        }
-        if self.credit {
-            let mut recorder = || {
-                let (recorder, credits) = credit::ring();
-                recorded.credits.push(credits);
-                recorder
-            };
-            datagrams.set_credit(recorder());
-            http.set_credit(recorder());
-            if let Some(webtorrent) = &mut webtorrent {
-                webtorrent.set_credit(recorder());
-            }
-        }
         let tls = self.tls.as_ref().map(|tls| tls.for_worker());
-        let mut connections = shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls);
+        let mut connections =
+            shoal_session::Service::new(Arc::clone(&live.sessions), http, webtorrent, tls, stopwatch()?);
         let per_source = live.stream_limits.per_source;
         connections.set_source_capacity(Box::new(listeners.source_limiter(per_source)));
         Ok(WorkerService {
@@ -372,32 +312,70 @@ impl WorkerSetup {
             number,
             new_limits: None,
             new_endpoints: None,
-            stopwatch: Stopwatch::new(rng()?),
-            is_socket_input: false,
+            stopwatch: stopwatch()?,
             statistics: self.statistics.subscribe(),
         })
     }
+}
+
+/// Creates the contexts of the responders of one worker.
+struct Contexts<'s> {
+    setup: &'s WorkerSetup,
+    number: usize,
+    live: &'s Live,
+    access_records: &'s mut Vec<AccessRecords>,
+    credits: &'s mut Vec<RecordedCredits>,
+}
+
+impl Contexts<'_> {
+    fn of<T>(
+        &mut self,
+        protocol: Protocol,
+        tally: Tally,
+        recorder: Option<Recorder<T>>,
+    ) -> anyhow::Result<engine::Context<T>> {
+        let Self { setup, live, .. } = self;
+        let mut context = engine::Context::new(protocol, Arc::clone(&live.policy), tally, rng()?);
+        if let Some(ring) = setup.insight.ring(self.number) {
+            context.sampler = Sampler::new(Arc::clone(ring), rng()?);
+        }
+        if setup.access_log {
+            let (log, records) = access_log::ring(rng()?);
+            context.access_log = Some(log);
+            self.access_records.push(records);
+        }
+        if setup.credit {
+            let (recorder, credits) = credit::ring();
+            context.credit = Some(recorder);
+            self.credits.push(credits);
+        }
+        context.recorder = recorder;
+        Ok(context)
+    }
+}
+
+/// Returns a generator with a seed of its own.
+fn rng() -> anyhow::Result<fastrand::Rng> {
+    Ok(fastrand::Rng::with_seed(u64::from_ne_bytes(shoal_runtime::random::bytes()?)))
 }
 
 impl WebTorrent {
     fn responder(
         &self,
         worker: usize,
-        policy: Arc<Policy>,
-        tally: Tally,
-        rng: fastrand::Rng,
+        context: engine::Context<Presence>,
     ) -> anyhow::Result<webtorrent::Responder> {
         let worker = u16::try_from(worker).context("there are too many workers")?;
         let dispatcher = Dispatcher::new(worker, Arc::clone(&self.mailboxes))
-            // The limit applies to each of three kinds of messages, and buffers may have twice the capacity of
-            // their contents.
+            // The limit applies to each of three kinds of messages, and a buffer may have twice the capacity of its
+            // contents.
             .with_bytes_max(self.posts_bytes_max * 2 / 3);
-        Ok(webtorrent::Responder::new(policy, Arc::clone(&self.swarms), dispatcher, tally, rng))
+        Ok(webtorrent::Responder::new(context, Arc::clone(&self.swarms), dispatcher))
     }
 }
 
-/// Binds the sockets of `workers` workers. If this host lacks a family that is served `by_default` only, the
-/// workers serve the other one alone.
+/// Binds the sockets of `workers` workers. If this host lacks a family that is only served `by_default`, the workers
+/// serve the other one alone.
 pub(crate) fn bind(
     wanted: &[SocketSettings],
     workers: NonZeroUsize,
@@ -414,15 +392,14 @@ pub(crate) fn bind(
     }
 }
 
-/// Runs `life` on a thread that sends a notice of its end, even after a panic.
+/// Runs `life` on a thread that reports its end, even after a panic.
 fn spawn(
     number: usize,
     sender: Sender<Notice>,
     life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static,
 ) -> io::Result<()> {
     let tell = move |event| {
-        // The channel has capacity for all notices of all workers. If the receiver is gone, the tracker is ending
-        // anyway.
+        // The channel has capacity for all notices of all workers. Without a receiver, the tracker is ending.
         let _ = sender.try_send(Notice { worker: number, event });
     };
     let body = move || {

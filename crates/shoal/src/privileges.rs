@@ -1,7 +1,8 @@
 //! The user that the tracker runs as, and whether its memory can be dumped.
 //!
-//! Ports and devices may need root, and nothing else does. So the tracker binds its sockets first, then changes to the
-//! user of `process.user` for good, and only then reads files: what it can read at its start, it can also read at a reload.
+//! Only ports and devices may need root. So the tracker binds its sockets first, then changes to the user of
+//! `process.user` for good, and only then reads files. Files that it can read at the start, it can also read at a
+//! reload.
 
 use core::fmt;
 
@@ -12,20 +13,18 @@ use shoal_config::{Config, Name};
 
 use shoal_runtime::failure::Failure;
 
-/// Another user to run as, which exists and which this process may become.
+/// Another user to run as. The user exists, and this process may become it.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
-    /// As the operator named it.
+    /// The name in the configuration.
     name: String,
     user: Uid,
     group: Gid,
 }
 
 impl Identity {
-    /// Looks up the user and the group of the configuration. Returns `None` if it names none.
-    ///
-    /// # Errors
-    /// Returns an error if one of them does not exist, or if this process may not change to them.
+    /// Looks up the configured user and group. Returns `None` if the configuration names none. Fails if one of them
+    /// does not exist, or if this process may not change to them.
     pub(crate) fn of(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(identity) = Self::find(config)? else { return Ok(None) };
         if !(Uid::effective().is_root() || identity.is_current()) {
@@ -39,10 +38,8 @@ impl Identity {
         Ok(Some(identity))
     }
 
-    /// The same, whether or not this process may change to them.
-    ///
-    /// # Errors
-    /// Returns an error if one of them does not exist.
+    /// Looks up the user and group without checking whether this process may change to them. Fails if one of them does
+    /// not exist.
     pub(crate) fn find(config: &Config) -> Result<Option<Self>, Failure> {
         let Some(name) = &config.process.user else { return Ok(None) };
         let (user, primary) = find_user(name)?;
@@ -59,15 +56,13 @@ impl Identity {
         Ok(Some(Self { name: name.to_string(), user, group }))
     }
 
-    /// Changes to this user and this group, for good and for all threads, and gives up all other groups.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses it.
+    /// Changes to this user and this group, for good and for all threads, and gives up all other groups. Fails if the
+    /// system refuses.
     pub(crate) fn assume(&self) -> anyhow::Result<()> {
         let Self { name, user, group } = self;
-        // Without privileges, this is the user already, and the groups cannot be given up.
+        // An unprivileged process already has this user, and cannot give up groups.
         if Uid::effective().is_root() {
-            // The user comes last, since it takes the right to change the groups.
+            // The user comes last, since the change takes the right to change groups.
             setgroups(&[]).context("cannot give up the supplementary groups")?;
             setresgid(*group, *group, *group).with_context(|| format!("cannot change to group {group}"))?;
             setresuid(*user, *user, *user).with_context(|| format!("cannot change to user {name}"))?;
@@ -76,7 +71,6 @@ impl Identity {
         Ok(())
     }
 
-    /// Returns the numbers of the user and the group.
     pub(crate) fn numbers(&self) -> (u32, u32) {
         (self.user.as_raw(), self.group.as_raw())
     }
@@ -92,13 +86,14 @@ impl fmt::Display for Identity {
     }
 }
 
-/// Permits or forbids core dumps and debuggers. The kernel resets this when the user changes, so it comes afterwards.
+/// Permits or forbids core dumps and debuggers. To be called after a change of the user, which makes the kernel reset
+/// this.
 ///
-/// Keys cannot be left out of a dump one by one: those of certificates lie in the allocations of the TLS library, and
-/// copies of them, of tickets and of session keys on its stacks. So there is no dump at all, not even one that the
-/// kernel passes to a program, for which `ulimit -c` makes no difference.
+/// A dump cannot leave out single keys: the TLS library holds certificate keys in its allocations, and copies of
+/// them, of tickets and of session keys on its stacks. So no dump is written, not even one that the kernel passes to
+/// a program, which `ulimit -c` does not prevent.
 pub(crate) fn permit_dumps(permitted: bool) -> anyhow::Result<()> {
-    // The kernel gives the files of such a process in /proc to root. These two read one of them, once.
+    // The kernel gives this process's files in /proc to root. These two calls read one of them, once.
     let _ = (rustix::param::page_size(), rustix::param::clock_ticks_per_second());
     let behavior = if permitted { DumpableBehavior::Dumpable } else { DumpableBehavior::NotDumpable };
     rustix::process::set_dumpable_behavior(behavior).context("cannot set whether core dumps are permitted")
@@ -125,7 +120,7 @@ fn find_group(name: &Name) -> Result<Gid, Failure> {
     parse_number(name).map(Gid::from_raw).ok_or_else(|| refuse("process.group", name, fault))
 }
 
-/// Parses a number of a user or group. The largest one stands for "no change" in the system calls.
+/// Parses the number of a user or group. The largest number means "no change" in the system calls.
 fn parse_number(name: &Name) -> Option<u32> {
     let is_number = name.as_str().bytes().all(|byte| byte.is_ascii_digit());
     name.as_str().parse().ok().filter(|&number| is_number && number != u32::MAX)

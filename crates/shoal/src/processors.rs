@@ -6,9 +6,8 @@ use std::sync::OnceLock;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Returns how many workers make full use of the processors available to the process, with the affinity mask and
-/// the cgroup quota taken into account. It is the same for the whole life of the process: in the sandbox, the quota cannot be
-/// read any more.
+/// Returns how many workers make full use of the processors that the affinity mask and the cgroup quota allow. The
+/// first result is kept: in the sandbox, the quota can no longer be read.
 pub(crate) fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| std::thread::available_parallelism().map_or(1, NonZero::get))
@@ -20,7 +19,6 @@ pub(crate) fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
-/// Pins the calling thread to one processor.
 pub(crate) fn pin(processor: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     set.set(processor);

@@ -1,13 +1,12 @@
 //! Reload: what SIGHUP changes while the tracker runs.
 //!
-//! The configuration and the certificates are read again and checked as a whole. Only if all of it is valid, it replaces
-//! what the tracker runs with, at once; otherwise everything stays as it was, and the log says why. The lists of torrents
-//! are read again as well; each source that cannot be read keeps its entries, whatever happens to the others. A worker
-//! sees the new [`Live`] before its next batch, see [`shoal_runtime::published`]. Keys whose change needs a restart keep their
-//! values, and the log names them. `shoal_config` declares for each key which of the two it is.
+//! The configuration and the certificates are read again and checked as a whole. If all of it is valid, it takes
+//! effect at once. Otherwise everything stays as it was, and the log says why. The lists of torrents are read again
+//! as well: a source that cannot be read keeps its entries, independently of the others. A worker sees the new
+//! [`Live`] before its next batch, see [`shoal_runtime::published`]. Keys whose change needs a restart keep their
+//! values, and the log names them. `shoal_config` declares for each key whether a reload changes it.
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
@@ -26,32 +25,25 @@ use shoal_runtime::live::Live;
 use shoal_runtime::log::LogFilter;
 use shoal_runtime::token_keys::TokenKeys;
 
-/// Reads everything again.
 pub(crate) struct Reloader {
-    /// The configuration file, if there is one.
     pub(crate) file: Option<PathBuf>,
-    /// Whether the workers serve TLS.
     pub(crate) serves_tls: bool,
     /// The certificates of all listeners that need them.
     pub(crate) certificates: Vec<Certificates>,
-    /// The tokens of the control listener.
     pub(crate) control_tokens: Arc<Tokens>,
-    /// The lists of torrents.
     pub(crate) lists: Arc<Mutex<Lists>>,
     /// The keys of tokens, and the thread that reads them again.
     pub(crate) token_keys: (TokenKeys, Thread),
     pub(crate) log: LogFilter,
-    /// Changes the sockets.
     pub(crate) hand_over: Arc<HandOver>,
     pub(crate) publisher: Arc<Publisher>,
     pub(crate) counters: Arc<ReloadCounters>,
-    /// The memory that was reserved at start for what the policy remembers.
+    /// The memory that the policy reserved at start.
     pub(crate) policy_bytes_max: u64,
     /// The limits of the process, which a configuration must not exceed.
     pub(crate) sandbox: Sandbox,
-    /// It is told of each reload.
     pub(crate) manager: ServiceManager,
-    /// The values that all nodes of a cluster have, once there were some.
+    /// The shared values of all nodes of a cluster, once the first have arrived.
     pub(crate) cluster_values: Mutex<Option<Vec<(String, String)>>>,
     /// Held during a reload.
     pub(crate) running: Mutex<()>,
@@ -64,10 +56,8 @@ impl core::fmt::Debug for Reloader {
 }
 
 impl Reloader {
-    /// Reads everything again, and logs the outcome. Calls of several threads follow one another.
-    ///
-    /// # Errors
-    /// Returns why everything stays as it was.
+    /// Reads everything again, and logs the outcome. Concurrent calls run one after another. The error says why
+    /// everything stays as it was.
     pub(crate) fn reload(&self) -> Result<Differences, String> {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.manager.reloading();
@@ -89,24 +79,20 @@ impl Reloader {
                 &self.counters.failed
             }
         };
-        count.fetch_add(1, Ordering::Relaxed);
+        count.add(1);
         outcome
     }
 
-    /// Replaces the values that all nodes of a cluster have, and reads everything again.
-    ///
-    /// # Errors
-    /// Returns why everything stays as it was.
+    /// Replaces the shared values of a cluster, and reads everything again. The error says why everything stays as it
+    /// was.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
     pub(crate) fn apply_cluster(&self, values: Vec<(String, String)>) -> Result<Differences, String> {
         *self.cluster_values() = Some(values);
         self.reload()
     }
 
-    /// Returns what is wrong with a value that all nodes of a cluster are to have, if something is.
-    ///
-    /// # Errors
-    /// Returns the key, the value, and what would be accepted.
+    /// Checks values that all nodes of a cluster are to share. The error is the key, the value, and what would be
+    /// accepted.
     pub(crate) fn check_cluster(&self, values: &[(String, String)]) -> Result<(), String> {
         let live = self.publisher.live.latest();
         config_file::reread(live.policy.config(), self.file.as_deref(), Some(values)).map(drop)
@@ -122,7 +108,7 @@ impl Reloader {
     }
 
     fn try_reload(&self) -> Result<Differences, String> {
-        // An upgrade that begins later reads what is read here, or what is newer.
+        // An upgrade that begins later reads the same files or newer ones.
         self.hand_over.check_reload()?;
         let live = self.publisher.live.latest();
         let mut reloaded = self.reread(live.policy.config())?;
@@ -137,7 +123,7 @@ impl Reloader {
         let new_keys = keys.following(&config, false)?;
         // The policy may have other keys than a moment ago.
         let live = self.publisher.live.latest();
-        // Before anything of that size is allocated.
+        // This check comes before any such allocation.
         let (needed, reserved) = (settings::policy_bytes(&config), self.policy_bytes_max);
         if needed > reserved {
             return Err(format!(
@@ -162,7 +148,7 @@ impl Reloader {
         }
         self.control_tokens.replace(control_tokens);
         self.log.set_level(config.log.level);
-        // The lock is held until the lists are published, so that no older ones replace them.
+        // The lock is held until the lists are published, so that no older lists replace them.
         let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
         let access = lists.read_all(&config);
         let endpoints = change.as_ref().map_or(&live.endpoints, |pending| &pending.change.endpoints);

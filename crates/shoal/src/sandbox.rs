@@ -1,12 +1,13 @@
 //! The sandbox: the limits of the process once its sockets are bound.
 //!
-//! Landlock limits it to the files, directories and ports of its configuration ([`needs`] lists them), and seccomp to
-//! the system calls of its roles ([`calls`] lists them). Both are inherited by threads and cannot be lifted. They are set
-//! on the main thread before it starts others, and the one that runs by then, which writes the log, joins. Neither needs
-//! privileges, and the tracker also serves where the kernel has neither.
+//! Landlock limits the process to the files, directories and ports of its configuration ([`needs`] lists them), and
+//! seccomp to the system calls of its roles ([`calls`] lists them). Threads inherit both limits, and none can lift
+//! them. The main thread sets them before it starts others. One thread runs earlier, the one that writes the log, and
+//! joins. Neither limit needs privileges, and the tracker also serves on a kernel with neither.
 //!
-//! It protects the machine from a tracker that runs an attacker's code, and not the tracker from itself: its threads share
-//! their memory, so such code could make another thread act for it, within the limits of the whole process.
+//! The sandbox protects the machine from a tracker that runs an attacker's code. It does not protect the tracker from
+//! itself: threads share their memory, so such code could make another thread act for it, within the limits of the
+//! process.
 //!
 //! The crates `landlock` and `seccompiler` need no C library.
 
@@ -30,33 +31,29 @@ use filter::Threads;
 use needs::Need;
 use rules::Grant;
 
-/// The rules for threads that were started before the sandbox, if there are any.
+/// The rules for threads that started before the sandbox.
 static FOR_EARLIER_THREADS: OnceLock<Option<RulesetCreated>> = OnceLock::new();
 
-/// The sandbox of the running process.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
-    /// The needs that it was set up for.
+    /// The needs that the sandbox was set up for.
     needs: Vec<Need>,
-    /// The grants for that; `None` if files are not limited.
+    /// The grants for those needs; `None` if files are not limited.
     files: Option<Vec<Grant>>,
-    /// The TCP ports that it may connect to; `None` if they are not limited.
+    /// The TCP ports that the process may connect to; `None` if they are not limited.
     ports: Option<BTreeSet<u16>>,
-    /// The limits of workers; `None` if there are none.
     workers: Option<WorkerLimits>,
 }
 
-/// The limits that a worker sets itself when its sockets and its ring are open.
+/// The limits that a worker sets itself once its sockets and its ring are open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WorkerLimits(Role);
 
 impl Sandbox {
-    /// Limits the calling thread, those that it starts later, and with its next line the thread that writes the log, to the
-    /// needs of this configuration, which was read from `file`, and of the control
-    /// socket at `local`. To be called once, before any other thread is started.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses what it needs, or a limit that it has.
+    /// Limits the calling thread and its later threads to the needs of this configuration, which was read from `file`,
+    /// and of the control socket at `local`. The thread that writes the log joins with its next line. To be called
+    /// once, before any other thread is started. Fails if the kernel refuses a necessary call, or a limit that it
+    /// supports.
     pub(crate) fn enter(
         config: &Config,
         file: Option<&Path>,
@@ -67,7 +64,7 @@ impl Sandbox {
         needs.extend(local.map(needs::local_socket));
         let mut sandbox = Self { needs, files: None, ports: None, workers: None };
         let landlock = if config.process.landlock { sandbox.limit_files(config)? } else { "off".to_owned() };
-        // Also without rules, that thread must not gain privileges.
+        // Without rules, that thread must not gain privileges either.
         let _is_first = FOR_EARLIER_THREADS.set(None);
         let seccomp =
             if config.process.seccomp { sandbox.limit_calls(config, backend)? } else { "off".to_owned() };
@@ -75,15 +72,12 @@ impl Sandbox {
         Ok(sandbox)
     }
 
-    /// Returns the limits of workers, if there are any.
     pub(crate) const fn workers(&self) -> Option<WorkerLimits> {
         self.workers
     }
 
-    /// Checks that a tracker in this sandbox can run with another configuration.
-    ///
-    /// # Errors
-    /// Returns the key whose value needs more than the sandbox permits, and what to do.
+    /// Checks whether a tracker in this sandbox can run with another configuration. The error is the key whose value
+    /// needs more than the sandbox permits, and the remedy.
     pub(crate) fn check(&self, config: &Config, file: Option<&Path>) -> Result<(), String> {
         let advice = "a restart sets the sandbox up anew, and process.landlock = false turns it off";
         if let Some(held) = &self.files {
@@ -106,7 +100,7 @@ impl Sandbox {
         }
     }
 
-    /// Sets up Landlock, as far as the kernel has it. Returns what it enforces.
+    /// Sets up Landlock as far as the kernel supports it. Returns what it enforces.
     fn limit_files(&mut self, config: &Config) -> anyhow::Result<String> {
         let grants: Vec<Grant> = self.needs.iter().flat_map(rules::grants).collect();
         let ports = needs::ports(config);
@@ -124,7 +118,7 @@ impl Sandbox {
         Ok(enforced.shown)
     }
 
-    /// Sets up seccomp, if the kernel has it. Returns what it enforces.
+    /// Sets up seccomp if the kernel supports it. Returns what it enforces.
     fn limit_calls(&mut self, config: &Config, backend: Backend) -> anyhow::Result<String> {
         let control = Role::Control {
             loads_libraries: needs::looks_up_names(config),
@@ -144,9 +138,6 @@ impl Sandbox {
 
 impl WorkerLimits {
     /// Limits the calling thread to the system calls of a worker.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses it.
     pub(crate) fn enter(self) -> anyhow::Result<()> {
         for filter in calls::filters(self.0)? {
             filter::install(&filter, Threads::Calling).context("cannot limit its system calls")?;
@@ -155,23 +146,23 @@ impl WorkerLimits {
     }
 }
 
-/// Makes the calling thread join the sandbox, if there is one and the thread was started earlier. Returns whether it has.
+/// Makes the calling thread join the sandbox, if the thread started earlier. Returns whether it has joined.
 pub(crate) fn join() -> bool {
     let Some(rules) = FOR_EARLIER_THREADS.get() else { return false };
-    // All of this has succeeded in the main thread. If the kernel lacks descriptors, the next line of the log tries again.
+    // The main thread has succeeded in all of this. If the kernel lacks descriptors, the log's next line tries again.
     let rules = rules.as_ref().map(|rules| rules.try_clone().map(RulesetCreated::restrict_self));
     let is_limited = rules.is_none_or(|rules| matches!(rules, Ok(Ok(_))));
     forbid_privileges().is_ok() && is_limited
 }
 
-/// The capabilities of a root that stays root: to read, replace and give back the files of other users, and to lock the memory of rings that
-/// a reload opens. Its broker has the others.
+/// The capabilities that a root tracker keeps: to read, replace and give back files of other users, and to lock the
+/// memory of rings that a reload opens. Its broker has the others.
 const OF_ROOT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::CHOWN)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::IPC_LOCK);
 
-/// Gives up the privileges that the calling thread may have and those that other programs could give it.
+/// Gives up the thread's privileges, and prevents it from gaining some by starting other programs.
 fn forbid_privileges() -> anyhow::Result<()> {
     rustix::thread::set_no_new_privs(true).context("cannot set no_new_privs")?;
     let held = rustix::thread::capabilities(None).context("cannot tell the capabilities")?;

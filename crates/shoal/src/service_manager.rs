@@ -1,19 +1,19 @@
-//! The service manager (systemd), which is told how the tracker is doing (sd_notify(3)), and keeps descriptors for the next
-//! process of the tracker.
+//! The service manager (systemd). It is told the state of the tracker (sd_notify(3)), and keeps descriptors for the
+//! tracker's next process.
 //!
-//! A message is a datagram of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names. The socket is connected before
-//! the sandbox, in which it would be out of reach. Without the variable, nothing is sent. systemd listens to the main process
-//! only, so a process that takes over from another one has to be that first.
+//! A message is a datagram of `NAME=value` lines to the socket that `NOTIFY_SOCKET` names. The tracker connects the
+//! socket before the sandbox puts it out of reach. Without the variable, nothing is sent. systemd listens to the main
+//! process only, so a process that takes over must first become that.
 //!
-//! The watchdog is fed from the heartbeats of the workers: by a task of the control plane, whenever every worker has
-//! finished a poll round since the last time. So a worker that hangs is a failure, and so is a control plane that hangs; the
-//! manager then ends the tracker and starts it anew.
+//! A task of the control plane feeds the watchdog whenever every worker has finished a poll round since the last
+//! time. So a hanging worker counts as a failure, and so does a hanging control plane. The manager then ends the
+//! tracker and starts it anew.
 //!
-//! The name of a socket that the manager keeps follows from the socket itself, so that each process that has the socket can
-//! make the manager close it.
+//! The name of a kept socket follows from the socket itself, so that each process that has the socket can make the
+//! manager close it.
 //!
-//! The manager keeps all sockets that the tracker has bound. A process that takes over tells the manager of its sockets
-//! only when it is the main process, and until then gives none up that the old one may go on with.
+//! The manager keeps all sockets that the tracker has bound. A process that takes over reports its sockets only once
+//! it is the main process. Until then it gives none up, because the old process may have to go on with them.
 
 use std::env;
 use std::io;
@@ -36,10 +36,10 @@ const SEND_TIME_MAX: Duration = Duration::from_secs(1);
 /// Checks of the workers in the time within which the manager expects a message.
 const CHECKS_PER_PERIOD: u32 = 3;
 
-/// The state of a tracker in which all is well.
+/// The state of a healthy tracker.
 pub(crate) const SERVING: &str = "serving";
 
-/// The beginning of the names under which the tracker lets the manager keep descriptors.
+/// The beginning of the names of descriptors that the manager keeps.
 pub(crate) const STORED: &str = "stored-";
 
 /// The connection to the manager, if there is one. Clones share it.
@@ -56,9 +56,9 @@ struct Connection {
 /// The difference between the sockets that the manager keeps and those that it should keep.
 #[derive(Debug, Default)]
 pub(crate) struct SocketChanges {
-    /// Sockets that it does not have.
+    /// Sockets that the manager does not have.
     pub(crate) new: Vec<OwnedFd>,
-    /// The names of sockets that are not used any more.
+    /// The names of sockets that the tracker no longer uses.
     pub(crate) unused: Vec<String>,
 }
 
@@ -75,7 +75,7 @@ impl ServiceManager {
             };
             let socket = UnixDatagram::unbound()?;
             socket.connect_addr(&address)?;
-            // A manager that hangs holds the control plane up no longer than this.
+            // A hanging manager holds the control plane up no longer than this.
             socket.set_write_timeout(Some(SEND_TIME_MAX))?;
             io::Result::Ok(socket)
         };
@@ -88,24 +88,23 @@ impl ServiceManager {
         }
     }
 
-    /// Returns whether anything can be told.
+    /// Returns whether there is a manager to tell.
     pub(crate) const fn is_there(&self) -> bool {
         self.0.is_some()
     }
 
-    /// Tells that the tracker serves.
+    /// Reports that the tracker serves.
     pub(crate) fn ready(&self) {
         self.send(&format!("READY=1\nSTATUS={SERVING}"));
     }
 
-    /// Tells that the tracker reads its configuration again, from now until that is done.
+    /// Reports that a reload begins.
     pub(crate) fn reloading(&self) {
         // systemd compares the time with that of its own request (sd_notify(3), "RELOADING=1").
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock::precise_ns() / 1000));
     }
 
-    /// Tells that the tracker has read its configuration again, or why it has not. The status shows the latter until the next
-    /// time.
+    /// Reports that a reload has ended. The status shows a failure until the next reload.
     pub(crate) fn reloaded(&self, outcome: Result<(), &str>) {
         let Some(connection) = &self.0 else { return };
         let fault = outcome.err().map(|error| format!("the configuration stays as it was: {error}"));
@@ -113,7 +112,7 @@ impl ServiceManager {
         self.send(&format!("READY=1\nSTATUS={}", self.with_fault(SERVING)));
     }
 
-    /// Tells the state of the tracker, for people.
+    /// Sets the status text, for people.
     pub(crate) fn status(&self, status: &str) {
         self.send(&format!("STATUS={}", line(status)));
     }
@@ -127,25 +126,25 @@ impl ServiceManager {
         }
     }
 
-    /// Tells that another process is the main process of the tracker from now on.
+    /// Reports another process as the main process of the tracker.
     pub(crate) fn main_pid(&self, pid: u32) {
         self.send(&format!("MAINPID={pid}"));
     }
 
-    /// Tells that the tracker ends.
+    /// Reports that the tracker ends.
     pub(crate) fn stopping(&self, reason: &str) {
         self.send(&format!("STOPPING=1\nSTATUS=stopping: {}", line(reason)));
     }
 
-    /// Returns whether the manager keeps descriptors for the next process of the tracker, which it tells by `FDSTORE` (systemd
+    /// Returns whether the manager keeps descriptors for the next process. It announces this by `FDSTORE` (systemd
     /// 254; or set it in the unit).
     pub(crate) fn keeps_descriptors(&self) -> bool {
         let count = || env::var("FDSTORE").ok()?.parse::<u64>().ok();
         self.0.is_some() && count().is_some_and(|count| count > 0)
     }
 
-    /// Gives the manager a descriptor, which it passes to the next process under this name. Returns whether it was sent; it is
-    /// not if the manager keeps none.
+    /// Gives the manager a descriptor, which it passes to the next process under this name. Returns whether it was
+    /// sent. Nothing is sent if the manager keeps no descriptors.
     pub(crate) fn store(&self, name: &str, descriptor: BorrowedFd<'_>) -> bool {
         let Some(connection) = self.0.as_ref().filter(|_| self.keeps_descriptors()) else { return false };
         let text = format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0");
@@ -158,13 +157,12 @@ impl ServiceManager {
         }
     }
 
-    /// Makes the manager close what it keeps under this name.
+    /// Makes the manager close the descriptor with this name.
     pub(crate) fn discard(&self, name: &str) {
         self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
     }
 
-    /// Makes the manager keep other sockets than before. One that is not kept any more is closed when this process has closed
-    /// it as well.
+    /// Changes the sockets that the manager keeps. A discarded socket closes once this process closes it too.
     pub(crate) fn change_sockets(&self, changes: &SocketChanges) {
         if !self.keeps_descriptors() {
             return;
@@ -178,7 +176,7 @@ impl ServiceManager {
                 continue;
             }
             if !self.store(&name, socket.as_fd()) {
-                // Each further one might take as long to fail.
+                // Each further message might take as long to fail.
                 return;
             }
             stored.push(name);
@@ -192,7 +190,7 @@ impl ServiceManager {
         }
     }
 
-    /// Feeds the watchdog for as long as all workers respond, if the manager expects it.
+    /// Feeds the watchdog while all workers respond, if the manager expects it.
     pub(crate) async fn feed_watchdog(self, workers: Vec<Arc<Heartbeat>>) {
         let Some(period) = self.0.as_ref().and_then(|_| watchdog_period()) else { return };
         tracing::info!(
@@ -203,7 +201,8 @@ impl ServiceManager {
         let mut stuck = None;
         loop {
             tokio::time::sleep(period / CHECKS_PER_PERIOD).await;
-            let silent = workers.iter().zip(&asked).position(|(worker, asked)| worker.answered() < *asked);
+            let silent =
+                workers.iter().zip(&asked).position(|(worker, asked)| worker.answered.read() < *asked);
             if let Some(worker) = silent.filter(|_| stuck != silent) {
                 tracing::error!(
                     worker,
@@ -219,7 +218,8 @@ impl ServiceManager {
     }
 }
 
-/// Returns the name under which the manager keeps a socket: its kind, and its number, which no other open socket of the host has.
+/// Returns the name under which the manager keeps a socket: its kind and its number, which no other open socket of
+/// the host has.
 pub(crate) fn socket_name(socket: BorrowedFd<'_>) -> Option<String> {
     let kind = match (sockopt::socket_type(socket).ok()?, getsockname(socket).ok()?.address_family()) {
         (_, AddressFamily::UNIX) => "unix",
@@ -230,7 +230,7 @@ pub(crate) fn socket_name(socket: BorrowedFd<'_>) -> Option<String> {
     Some(format!("{STORED}{kind}-{number}"))
 }
 
-/// Returns the time within which the manager expects a message, if it does so of this process.
+/// Returns the time within which the manager expects a message from this process, if it does.
 fn watchdog_period() -> Option<Duration> {
     let number = |name| env::var(name).ok()?.parse::<u64>().ok();
     let is_other = number("WATCHDOG_PID").is_some_and(|pid| pid != u64::from(std::process::id()));
@@ -238,7 +238,6 @@ fn watchdog_period() -> Option<Duration> {
     (!is_other && !period.is_zero()).then_some(period)
 }
 
-/// Returns a text as a single line.
 fn line(text: &str) -> String {
     text.replace('\n', " ")
 }

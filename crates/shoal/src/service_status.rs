@@ -1,4 +1,4 @@
-//! The status that the service manager shows (`systemctl status shoal`): what the tracker is doing, and how much.
+//! The status that the service manager shows (`systemctl status shoal`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use shoal_control::drain::Drain;
 /// How often the status changes.
 const EVERY: Duration = Duration::from_secs(5);
 
-/// Tells the manager the status again and again, until it is dropped. The rate is that since the last time.
+/// Reports the status to the manager periodically, until it is dropped. The rate covers the time since the last
+/// report.
 pub(crate) async fn report(manager: ServiceManager, sources: Arc<Sources>, drain: Drain) {
     if !manager.is_there() {
         return;
@@ -37,7 +38,7 @@ pub(crate) async fn report(manager: ServiceManager, sources: Arc<Sources>, drain
     }
 }
 
-/// Returns the swarms of all families. The swarms of a torrent that has peers of several families count for each.
+/// Returns the swarms of all families. A torrent with peers of several families counts once for each.
 fn totals_of(sources: &Sources) -> Totals {
     let [v4, v6] = sources.store.totals();
     let webtorrent = sources.swarms.as_ref().map(|swarms| swarms.totals());

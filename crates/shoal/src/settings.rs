@@ -7,7 +7,7 @@ use shoal_access::HashKey;
 use shoal_access::token::KeySet;
 use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_config::{
-    AccessLogTarget, Auto, BindAddress, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig,
+    AccessLogTarget, Auto, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig,
 };
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
@@ -18,7 +18,7 @@ use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::PEER_BYTES;
 use shoal_runtime::random;
-use shoal_session::{ClientHeader, ListenerProtocols, Origins, WebSocketSettings};
+use shoal_session::{ListenerProtocols, Origins, WebSocketSettings};
 use shoal_store::Store;
 
 use crate::cluster;
@@ -32,7 +32,6 @@ const _: () = {
     assert!(16 + 20 * shoal_engine::udp::SCRAPE_HASHES_MAX <= REQUEST_BYTES_MAX, "BEP 15, \"scrape\"");
 };
 
-/// Returns the number of workers.
 pub(crate) fn workers(config: &Config) -> NonZeroUsize {
     let count = match config.workers.count {
         Auto::Auto => processors::count(),
@@ -41,7 +40,6 @@ pub(crate) fn workers(config: &Config) -> NonZeroUsize {
     NonZeroUsize::new(count).unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Returns the back end that the operator selected, if any.
 pub(crate) fn backend(config: &Config) -> Option<Backend> {
     match config.udp.io {
         DatagramBackend::Auto => None,
@@ -50,11 +48,10 @@ pub(crate) fn backend(config: &Config) -> Option<Backend> {
     }
 }
 
-/// Kernel buffer of each socket for replies that wait for the network card. A worker answers one batch before it reads the next,
-/// so this holds many batches. The sysctl net.core.wmem_max caps the size.
+/// The kernel's buffer in each socket for replies that wait for the network card. A worker answers one batch before
+/// it reads the next, so this holds many batches. The sysctl net.core.wmem_max caps the size.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 
-/// Returns the sockets of each worker.
 pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     let socket = |&addr| SocketSettings {
         addr,
@@ -64,22 +61,16 @@ pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     config.udp.listen.iter().map(socket).collect()
 }
 
-/// Returns every listener in the order of the connections' listener numbers: plain ones, then those with TLS.
+/// Returns every listener in the order of the listener numbers: plain ones, then those with TLS.
 fn listeners(config: &Config) -> impl Iterator<Item = (&Listen, bool)> {
     let plain = config.http.listen.iter().map(|listen| (listen, false));
     plain.chain(config.tls.listen.iter().map(|listen| (listen, true)))
 }
 
-/// Returns the addresses at which connections are accepted.
 pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
-    let address = |listen: &Listen| match &listen.address {
-        BindAddress::Tcp(address) => ListenAddress::Tcp(*address),
-        BindAddress::Unix(path) => ListenAddress::Unix(path.clone()),
-    };
-    listeners(config).map(|(listen, _)| address(listen)).collect()
+    listeners(config).map(|(listen, _)| listen.address.clone()).collect()
 }
 
-/// Returns the settings of HTTP and WebSocket connections.
 pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
     let listener =
         |(listen, tls): (&Listen, bool)| ListenerProtocols { tls, proxy_protocol: listen.proxy_protocol };
@@ -93,7 +84,7 @@ pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
         proxy: shoal_session::TrustedProxies {
             networks: config.proxy.trusted.iter().filter_map(network).collect(),
             unix: config.proxy.trusted.contains(&Trusted::Unix),
-            header: client_header(config.proxy.header),
+            header: config.proxy.header,
         },
         websocket: WebSocketSettings { origins: origins(&config.webtorrent), ..WebSocketSettings::default() },
     }
@@ -105,16 +96,6 @@ fn origins(webtorrent: &WebTorrentConfig) -> Origins {
         allow: spelled(&webtorrent.origins_allow),
         deny: spelled(&webtorrent.origins_deny),
         missing: webtorrent.origin_missing,
-    }
-}
-
-fn client_header(header: shoal_config::ClientHeader) -> Option<ClientHeader> {
-    match header {
-        shoal_config::ClientHeader::None => None,
-        shoal_config::ClientHeader::XForwardedFor => Some(ClientHeader::XForwardedFor),
-        shoal_config::ClientHeader::XRealIp => Some(ClientHeader::XRealIp),
-        shoal_config::ClientHeader::Forwarded => Some(ClientHeader::Forwarded),
-        shoal_config::ClientHeader::CfConnectingIp => Some(ClientHeader::CfConnectingIp),
     }
 }
 
@@ -137,12 +118,12 @@ pub(crate) fn stream_limits(config: &Config, connections_max: u64) -> StreamLimi
     }
 }
 
-/// Returns the key of connection ids: that of the state, unless the operator has set one.
+/// Returns the key of connection ids: the operator's, or else the key of the state.
 pub(crate) fn connection_key(config: &Config, keys: &StateKeys) -> ConnectionKey {
     ConnectionKey::new(config.connection_id.key.0.unwrap_or_else(|| keys.connections()))
 }
 
-/// Returns the limits of the swarms of WebTorrent, which may take `memory_bytes_max`.
+/// Returns the limits of the WebTorrent swarms, which may take `memory_bytes_max`.
 pub(crate) fn swarms(
     config: &Config,
     memory_bytes_max: u64,
@@ -164,15 +145,13 @@ pub(crate) fn swarms(
     }
 }
 
-/// How long they are retained: a year. The number that is retained bounds the memory.
+/// Completed downloads are retained for a year. Their maximum number bounds the memory.
 const COMPLETED_RETAINED_HOURS: u16 = 365 * 24;
 
-/// Sets the completed downloads that a store retains.
 pub(crate) fn retain_completed(store: &Store, config: &Config) {
     store.retain_completed(config.store.completed_retained_max, COMPLETED_RETAINED_HOURS);
 }
 
-/// Returns how much one source may hold.
 pub(crate) const fn holding_limits(config: &Config) -> HoldingLimits {
     HoldingLimits {
         peers_max: config.limits.peers_per_source_max,
@@ -180,7 +159,7 @@ pub(crate) const fn holding_limits(config: &Config) -> HoldingLimits {
     }
 }
 
-/// Returns the counts of the peers and torrents of each source in all swarms, if these are limited.
+/// Returns the counts of each source's peers and torrents in all swarms, if these are limited.
 pub(crate) fn holdings(config: &Config, keys: &StateKeys) -> Option<Arc<Holdings>> {
     Holdings::new(holding_limits(config), keys.holdings()).map(Arc::new)
 }
@@ -194,25 +173,26 @@ pub(crate) fn access_log_bytes(config: &Config) -> u64 {
     (rings * shoal_engine::access_log::RING_BYTES) as u64
 }
 
-/// Returns the memory of a node of a cluster: the rings of its workers, and the node itself.
+/// Returns the memory of a cluster node: its workers' rings, and the node itself.
 pub(crate) fn cluster_bytes(config: &Config) -> u64 {
     if !config.is_node() {
         return 0;
     }
     let of_worker = 2 * replication::RING_BYTES + replication::PRESENCE_RING_BYTES;
     let rings = Protocol::ALL.len() * workers(config).get();
-    // As much again is sorted.
+    // Sorting takes as much memory again.
     let of_credit = 2 * rings * shoal_engine::credit::RING_BYTES;
     let of_credit = if config.cluster.credit_stream.is_some() { of_credit } else { 0 };
     (of_worker * workers(config).get() + of_credit + cluster::bytes(config)) as u64
 }
 
-/// Maximum number of signatures that are verified for each second and worker. One takes 20 to 100 µs, so they take a third of a
-/// processor at most. Clients with new tokens beyond it are told to try again later; tokens in the cache need no signature.
+/// Maximum number of signatures that a worker verifies each second. One takes 20 to 100 µs, so they take a third of a
+/// processor at most. Beyond the limit, clients with new tokens are told to try again later. Tokens in the cache need
+/// no verification.
 const SIGNATURES_PER_S: u32 = 3000;
 
-/// Returns the policy of a configuration, with the keys of tokens if there are any. The recent activity of sources and the
-/// tokens that were verified are taken over from the `running` one.
+/// Returns the policy of a configuration, with the keys of tokens, if any. Takes over the recent activity of sources
+/// and the verified tokens of the `running` policy.
 pub(crate) fn policy(
     config: Config,
     keys: Option<KeySet>,
@@ -243,11 +223,11 @@ fn needs_sources(config: &Config) -> bool {
     Limits::are_set(&config.limits) || config.tokens.jwks.is_some()
 }
 
-/// Memory for the tokens that were verified lately, whose signatures are not verified again. Each takes 32 bytes, or as much for
+/// Memory for recently verified tokens, whose signatures are not verified again. Each token takes 32 bytes, or 32 for
 /// each of its torrents. Twice the memory of all tokens in use suffices, so this suits half a million users.
 const TOKENS_BYTES: u64 = 32 << 20;
 
-/// Returns the memory of tokens: that of the `running` policy, if it has some.
+/// Returns the memory of tokens. Reuses the memory of the `running` policy, if it has some.
 fn token_memory(running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
     Ok(match running.and_then(Policy::tokens) {
         Some(tokens) => Arc::clone(tokens.memory()),
@@ -258,17 +238,17 @@ fn token_memory(running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
     })
 }
 
-/// The memory of what sources have done lately.
+/// The memory for the recent activity of sources.
 pub(crate) const LIMITS_BYTES: u64 = Limits::BYTES as u64;
 
-/// Returns the memory of everything that the policy of a configuration remembers of sources and tokens.
+/// Returns the memory that the policy of a configuration needs for sources and tokens.
 pub(crate) fn policy_bytes(config: &Config) -> u64 {
     let sources = if needs_sources(config) { LIMITS_BYTES } else { 0 };
     let tokens = if config.tokens.jwks.is_some() { TOKENS_BYTES } else { 0 };
     sources + tokens
 }
 
-/// That memory if all of it is needed.
+/// The policy's memory if a configuration needs all of it.
 pub(crate) const POLICY_BYTES_MAX: u64 = LIMITS_BYTES + TOKENS_BYTES;
 
 /// Returns the limits of the store.
@@ -288,20 +268,19 @@ pub(crate) fn store(
     }
 }
 
-/// Returns the number of shards of a family in a store with this ceiling. With four for each worker, a worker seldom
-/// finds the lock of a shard taken. More shards would leave more pages of memory partly filled, and fewer requests of a
+/// Returns the number of shards of a family in a store with this ceiling. With four shards for each worker, a worker
+/// seldom finds a shard locked. More shards would leave more pages of memory partly filled, and fewer requests of a
 /// batch would share a lock.
 pub(crate) fn shards(workers: NonZeroUsize, memory_bytes_max: u64) -> usize {
     const SHARDS_MIN: usize = 8;
     const SHARDS_PER_WORKER: usize = 4;
-    /// Each shard holds up to four pages of each family in reserve: of a part of this size, a thirty-second.
+    /// Each shard reserves up to four pages of each family: a thirty-second of a part of this size.
     const BYTES_MIN: u64 = 2 << 20;
     let affordable = usize::try_from(memory_bytes_max / BYTES_MIN).unwrap_or(usize::MAX);
     let wanted = workers.get().saturating_mul(SHARDS_PER_WORKER).min(affordable);
     wanted.clamp(SHARDS_MIN, shoal_store::SHARDS_MAX)
 }
 
-/// Returns the secret of the tables of lists.
 pub(crate) fn list_key() -> anyhow::Result<HashKey> {
     random::words().map(HashKey::new)
 }

@@ -13,14 +13,14 @@ use crate::hand_over::HandOver;
 /// Maximum time to read files before the log reports a problem.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The signals that stop the tracker, handled by this process from now on.
+/// The signals that stop the tracker. This process handles them from now on.
 pub(crate) struct Signals {
     terminate: unix::Signal,
     interrupt: unix::Signal,
 }
 
-/// SIGHUP, which makes the tracker read files again. Without a terminal the signal has no other meaning. With a
-/// terminal it ends programs that do not handle it.
+/// SIGHUP, which makes the tracker read files again. The signal also reports the loss of a terminal, and ends
+/// programs that do not handle it.
 pub(crate) struct Hangups(unix::Signal);
 
 impl Hangups {
@@ -43,7 +43,7 @@ impl Hangups {
     }
 }
 
-/// SIGUSR1, which makes the tracker open the access log anew. Otherwise the signal would end it.
+/// SIGUSR1, which makes the tracker reopen the access log. Unhandled, the signal would end the tracker.
 pub(crate) struct LogSignals(unix::Signal);
 
 impl LogSignals {
@@ -59,7 +59,7 @@ impl LogSignals {
     }
 }
 
-/// SIGUSR2, which makes the tracker hand over to a new process. Otherwise the signal would end it.
+/// SIGUSR2, which makes the tracker hand over to a new process. Unhandled, the signal would end the tracker.
 pub(crate) struct UpgradeSignals(unix::Signal);
 
 impl UpgradeSignals {
@@ -67,7 +67,7 @@ impl UpgradeSignals {
         unix::signal(SignalKind::user_defined2()).map(Self)
     }
 
-    /// Hands over after every signal, until that succeeds.
+    /// Hands over after every signal, until a hand-over succeeds.
     pub(crate) async fn obey(mut self, hand_over: Arc<HandOver>) {
         while self.0.recv().await.is_some() {
             // The outcome is in the log.
@@ -76,7 +76,7 @@ impl UpgradeSignals {
     }
 }
 
-/// The signals by which an operator asks a running tracker for something.
+/// The signals by which an operator controls a running tracker.
 pub(crate) struct OperatorSignals {
     pub(crate) hangups: Hangups,
     pub(crate) upgrade: UpgradeSignals,
@@ -84,7 +84,7 @@ pub(crate) struct OperatorSignals {
 }
 
 impl OperatorSignals {
-    /// Takes the signals over. To be called in a runtime.
+    /// Installs the handlers. To be called in a runtime.
     pub(crate) fn take() -> anyhow::Result<Self> {
         Ok(Self {
             hangups: Hangups::take().context("cannot handle SIGHUP")?,
@@ -94,8 +94,8 @@ impl OperatorSignals {
     }
 }
 
-/// Reads files on a separate thread and waits for it. A file system that hangs therefore blocks neither other
-/// signals nor the control listener, and only one read is in progress.
+/// Reads files on a separate thread and waits for it. So a hanging file system blocks neither other signals nor the
+/// control listener. Only one read is in progress at a time.
 async fn read_apart(read: Arc<impl Fn() + Send + Sync + 'static>) {
     let mut reading = tokio::task::spawn_blocking(move || read());
     if tokio::time::timeout(READ_TIME_MAX, &mut reading).await.is_err() {
@@ -103,12 +103,11 @@ async fn read_apart(read: Arc<impl Fn() + Send + Sync + 'static>) {
             "SIGHUP: the files could not be read within {} s; the tracker continues with the old ones",
             READ_TIME_MAX.as_secs()
         );
-        // The read may still succeed. A thread cannot be killed, and another one would wait for the same files.
+        // The read may still succeed. A thread cannot be killed, and another thread would wait for the same files.
         let _ = reading.await;
     }
 }
 
-/// A signal that stops the tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// SIGTERM, from a service manager.
@@ -118,7 +117,7 @@ pub(crate) enum Signal {
 }
 
 impl Signals {
-    /// Takes the signals over. To be called in a runtime.
+    /// Installs the handlers. To be called in a runtime.
     pub(crate) fn take() -> io::Result<Self> {
         Ok(Self {
             terminate: unix::signal(SignalKind::terminate())?,
@@ -126,7 +125,6 @@ impl Signals {
         })
     }
 
-    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.terminate.recv() => Signal::Terminate,

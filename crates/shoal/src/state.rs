@@ -1,10 +1,10 @@
 //! The state that outlives a run: the swarms with their peers, and the secret keys.
 //!
-//! This module owns the directory `state.path`. The tracker reads it before it serves, and writes it in the background, on
-//! request, and when it stops. The format of a snapshot is that of `shoal_store::snapshot_file`.
+//! This module owns the directory `state.path`. The tracker reads it before it serves, and writes it in the
+//! background, on request, and when it stops. Snapshots have the format of `shoal_store::snapshot_file`.
 //!
-//! A crash loses what changed since the last snapshot: a part of the store lies outside the memory that another process could
-//! continue with, and after a panic that memory may contain the mistake.
+//! A crash loses the changes since the last snapshot: a part of the store lies outside the memory that another
+//! process could continue with, and after a panic that memory may contain the mistake.
 //!
 //! | File | Contents |
 //! |---|---|
@@ -44,18 +44,17 @@ use shoal_runtime::counters::SnapshotCounters;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::state_directory::StateDirectory;
 
-/// The state of a tracker that starts.
 pub(crate) struct State {
     directory: Option<StateDirectory>,
-    /// The keys, which are new unless there is a directory that has some.
+    /// The keys. New, unless the directory has some.
     pub(crate) keys: StateKeys,
-    /// The keys of TLS tickets, if they are there as well.
+    /// The keys of TLS tickets, if the state has a directory.
     tickets: Option<TicketFile>,
 }
 
 impl State {
-    /// Locks the directory, if one is configured, and reads the keys. If it has none, they are the
-    /// `earlier` ones, of a process whose swarms are to continue.
+    /// Locks the directory, if one is configured, and reads the keys. If the directory has none, uses the `earlier`
+    /// keys of a process whose swarms are to continue.
     pub(crate) fn open(config: &Config, earlier: Option<&[u8]>) -> Result<Self, Failure> {
         let directory = config.state.path.as_deref().map(StateDirectory::open);
         let directory = directory.transpose().map_err(Failure::Configuration)?;
@@ -69,15 +68,15 @@ impl State {
         Ok(Self { directory, keys, tickets: None })
     }
 
-    /// Lets the clients of a server resume the sessions of the last run, if its keys are to be there.
+    /// Lets the clients of a server resume sessions of the last run, if the state has a directory.
     pub(crate) fn resume_sessions(&mut self, config: &Config, server: Server) {
         if let Some(directory) = self.directory.as_ref().filter(|_| config.state.keys) {
             self.tickets = Some(TicketFile::open(directory.tickets(), server));
         }
     }
 
-    /// Takes over the keys and the lock of a running tracker. If the configuration names another directory than before, locks
-    /// that.
+    /// Takes over the keys and the lock of a running tracker. If the configuration names another directory than
+    /// before, locks that one.
     pub(crate) fn take_over(config: &Config, keys: &[u8], lock: Option<OwnedFd>) -> Result<Self, Failure> {
         let keys = StateKeys::from_bytes(keys).context("the running tracker has keys of another form")?;
         let Some(path) = config.state.path.as_deref() else {
@@ -93,20 +92,16 @@ impl State {
         Ok(Self { directory: Some(directory), keys, tickets: None })
     }
 
-    /// Returns a descriptor of the lock, if there is a directory.
     pub(crate) fn lock(&self) -> anyhow::Result<Option<OwnedFd>> {
         Ok(self.directory.as_ref().map(StateDirectory::lock).transpose()?)
     }
 
-    /// Returns a writer of snapshots of this state.
     pub(crate) fn snapshot_writer(&self, config: &Config, store: Arc<Store>) -> SnapshotWriter {
         SnapshotWriter { store, keys: self.keys.id(), timeout_s: config.announce.peer_timeout_s }
     }
 
-    /// Reads a snapshot of a running tracker into the store, which no worker uses yet.
-    ///
-    /// # Errors
-    /// Fails unless all of it can be read.
+    /// Reads a snapshot of a running tracker into the store, before any worker uses the store. Fails unless all of it
+    /// can be read.
     pub(crate) fn restore_from(
         &self,
         config: &Config,
@@ -122,8 +117,8 @@ impl State {
         Ok(())
     }
 
-    /// Reads the last snapshot into the store, which no worker uses yet. A snapshot that cannot be read at all is kept
-    /// aside, and the tracker starts without peers.
+    /// Reads the last snapshot into the store, before any worker uses the store. An unreadable snapshot is set aside,
+    /// and the tracker starts without peers.
     pub(crate) async fn restore(
         &self,
         config: &Config,
@@ -168,7 +163,6 @@ impl State {
     }
 }
 
-/// Logs what was read.
 fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {
     let Loaded { restored, forbidden, of_other_keys, damaged_bytes, is_truncated, .. } = *loaded;
     let age_s = clock::unix_s().saturating_sub(loaded.begun_unix_s);
@@ -203,7 +197,7 @@ fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {
     }
 }
 
-/// Keeps a file that cannot be read, so that the next snapshot does not overwrite it.
+/// Renames an unreadable file, so that the next snapshot does not overwrite it.
 fn set_aside(file: &Path, reason: &str) {
     let aside = file.with_extension("refused");
     let renamed = fs::rename(file, &aside);

@@ -1,15 +1,15 @@
 //! The life of a tracker: from the configuration to the end of the last worker.
 //!
-//! Every possible refusal happens before the first worker serves: when the tracker logs that it is ready, sockets
-//! are bound, the store's memory is reserved and back ends are open. The steps of a start have the order of privileges, each
-//! with a module of its own:
+//! Every possible refusal happens before the first worker serves. When the tracker logs that it is ready, its sockets
+//! are bound, the store's memory is reserved, and back ends are open. The steps of a start follow the loss of
+//! privileges:
 //!
 //! | Step | Module |
 //! |---|---|
-//! | take what this process was given, start the broker, divide the memory, bind all sockets | `privileged` |
+//! | take the passed descriptors, start the broker, divide the memory, bind all sockets | `privileged` |
 //! | change the user, enter the sandbox | this one |
 //! | read all files | `files` |
-//! | open the store, and bring the swarms of the last process back | `swarms` |
+//! | open the store, and restore the swarms of the last process | `swarms` |
 //! | start the workers, and the threads that work for them | `data_plane` |
 //! | start the cluster, reloads, the control listener and everything else that an operator sees | `control_plane` |
 //! | wait for the end, and stop in the reverse order | `running` |
@@ -47,10 +47,6 @@ use shoal_runtime::log::LogFilter;
 /// The root of the file system, under which the kernel describes the machine.
 const ROOT: &str = "/";
 
-/// Runs a tracker until a signal stops it.
-///
-/// # Errors
-/// Returns why it could not start or had to stop.
 pub(crate) fn run(
     config: &Config,
     file: Option<&Path>,
@@ -72,8 +68,8 @@ pub(crate) fn run(
     outcome
 }
 
-/// Starts all parts, in the order in which an operator would look for a mistake, and stops them. The `predecessor` is taken
-/// once it has let go.
+/// Starts all parts, in the order in which an operator would look for a mistake, and stops them. Takes the
+/// `predecessor` once it has let go.
 async fn live(
     config: &Config,
     file: Option<&Path>,
@@ -130,7 +126,7 @@ async fn live(
     }
 }
 
-/// Writes the first lines of the log: the program and its configuration.
+/// Logs the first lines: the program and its configuration.
 fn greet(config: &Config, file: Option<&Path>) {
     tracing::info!(
         version = version::BUILD.release,

@@ -6,11 +6,11 @@ use shoal_control::operations::Build;
 pub(crate) const BUILD: Build = Build {
     release: env!("CARGO_PKG_VERSION"),
     commit: env!("BUILD_COMMIT"),
-    // An operator who wonders about the speed sees that this is a debug build.
+    // A debug build explains its speed to the operator.
     profile: if cfg!(debug_assertions) { "debug build" } else { "release build" },
 };
 
-/// The program as a snapshot names it.
+/// The name of the program in a snapshot.
 pub(crate) const PROGRAM: &str =
     concat!("shoal ", env!("CARGO_PKG_VERSION"), " (", env!("BUILD_COMMIT"), ")");
 

@@ -1,5 +1,5 @@
-//! A worker: one thread that serves requests, from received bytes to sent bytes, and does its share of the
-//! store's maintenance.
+//! A worker: one thread that serves requests, from received bytes to sent bytes, and does its share of the store's
+//! maintenance.
 
 use std::convert::Infallible;
 use std::io;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use shoal_base::transport::datagram::BATCH_MAX;
 use shoal_engine::pace::{Load, Pace};
-use shoal_engine::policy::Protocol;
 use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
 use shoal_relay::Swarms;
+use shoal_session::Service as Connections;
 use shoal_store::Store;
 
 use crate::phase::{Departure, Phase, WorkerPhase};
@@ -24,70 +24,68 @@ use shoal_runtime::live::WorkerEndpoints;
 /// Maximum time to wait for traffic. An idle worker maintains the store and answers heartbeats this often.
 const IDLE_TIME_MAX: Duration = Duration::from_millis(100);
 
-/// How often a busy worker maintains the store, unless the last run did not finish what was due. Each run touches
-/// several parts of the store, a cost that a single request should not have to bear.
+/// How often a busy worker maintains the store, unless the last run did not finish. Each run touches several parts of
+/// the store, and a single request should not bear that cost.
 const HOUSEKEEPING_MS: u64 = 10;
 
 /// Cache lines that one run spends on each family: about 50 µs if all of them miss the cache. Fifty thousand
 /// lines a second and worker keep up with hundreds of millions of peers.
 const EXPIRY_LINES: usize = 512;
 
-/// WebTorrent peers that one run checks, which takes about as long.
+/// WebTorrent peers that one run checks. They take about as long as the lines above.
 const EXPIRY_PEERS: usize = 1024;
 
-/// How often the worker frees memory that it kept for later use and did not need.
+/// How often the worker frees retained memory that it did not need.
 const TRIM_MS: u64 = 2_000;
 
 /// How often the worker measures how busy it is.
 const LOAD_MS: u64 = 1000;
 
-/// The schedule of a worker that stops, out of the second that an operator is promised. Until `DRAIN_MS_MAX` it
-/// answers queued datagrams, then until `ANSWER_MS_MAX` requests on connections; without limits, a flood of
-/// either would never end.
+/// The schedule of a stopping worker, within the second that an operator is promised. Until `DRAIN_MS_MAX` it answers
+/// queued datagrams, then until `ANSWER_MS_MAX` requests on connections. Without limits, a flood of either would
+/// never end.
 const DRAIN_MS_MAX: u64 = 150;
 const ANSWER_MS_MAX: u64 = 300;
 
 /// Until this time, requests and replies in progress may complete.
 const RETIRE_MS_MAX: u64 = 500;
 
-/// Until this time, the remaining clients are told that the tracker stops.
+/// Until this time, the worker tells the remaining clients that the tracker stops.
 const FINISH_MS_MAX: u64 = 600;
 
-/// Maximum time for which a worker answers what waits in its sockets before some of them are closed.
+/// Maximum time for which a worker answers requests in its sockets before it closes some of them.
 const CHANGE_MS_MAX: u64 = 20;
 
-/// Maximum time for which a worker that stops waits for events at once.
+/// Longest single wait for events of a stopping worker.
 const STOP_WAIT: Duration = Duration::from_millis(10);
 
-/// Maximum time for which a worker that leaves waits for events at once.
+/// Longest single wait for events of a leaving worker.
 const LEAVE_WAIT_MS: u32 = 10;
 
-/// Maximum time for the last connections of a worker that leaves to end.
+/// Maximum time for the last connections of a leaving worker to end.
 const LEAVE_MS_MAX: u64 = 700;
 
 /// The parts of a worker other than its I/O.
 pub(crate) struct Worker {
     pub(crate) service: WorkerService,
     pub(crate) store: Arc<Store>,
-    /// The swarms of WebTorrent, if it is served.
     pub(crate) swarms: Option<Arc<Swarms>>,
-    /// The worker wakes those for which it has queued messages.
+    /// Wakes the workers for which this one has queued messages.
     pub(crate) wakers: Wakers,
     pub(crate) heartbeat: Arc<Heartbeat>,
     pub(crate) phase: Arc<WorkerPhase>,
 }
 
-/// The wakers of the threads that take messages of clients from each other.
+/// The wakers of the threads that exchange messages of clients.
 #[derive(Clone, Debug)]
 pub(crate) struct Wakers {
-    /// Those of all workers, in order.
     pub(crate) workers: Arc<[Waker]>,
-    /// That of the thread which exchanges messages with other nodes, if there may be some.
+    /// The waker of the thread that exchanges messages with other nodes, if there may be some.
     pub(crate) node: Option<Waker>,
 }
 
 impl Wakers {
-    /// Wakes a worker, or the thread of the node, which comes after the last worker.
+    /// Wakes a worker, or the node's thread, whose number follows the last worker's.
     fn wake(&self, thread: u16) {
         let waker = self.workers.get(usize::from(thread)).or(self.node.as_ref());
         waker.into_iter().for_each(Waker::wake);
@@ -98,11 +96,11 @@ impl Wakers {
 pub(crate) struct WorkerIo {
     pub(crate) datagrams: AnyIo,
     /// The connections, from the first listener on.
-    pub(crate) streams: Option<StreamIo<WorkerService>>,
+    pub(crate) streams: Option<StreamIo<Connections>>,
 }
 
 impl WorkerIo {
-    /// Replaces the listeners, and opens the connections with the first ones.
+    /// Replaces the listeners. The first call opens the connections.
     pub(crate) fn set_listeners(
         &mut self,
         listeners: StreamListeners,
@@ -112,12 +110,14 @@ impl WorkerIo {
         match &mut self.streams {
             None if listeners.local_addresses().next().is_none() => return Ok(()),
             None => self.streams = Some(StreamIo::open(listeners, limits)?),
-            Some(streams) => streams.set_listeners(listeners, clock::monotonic_ms(), service)?,
+            Some(streams) => {
+                streams.set_listeners(listeners, clock::monotonic_ms(), &mut service.connections)?
+            }
         }
         self.datagrams.watch(self.streams.as_ref().map(StreamIo::readiness))
     }
 
-    /// Replaces the sockets and listeners. Requests that wait in those that go are served first.
+    /// Replaces the sockets and listeners. Serves the requests that wait in the old ones first.
     fn change(&mut self, endpoints: WorkerEndpoints, service: &mut WorkerService) -> io::Result<()> {
         let WorkerEndpoints { datagrams, listeners, limits } = endpoints;
         let end_ms = clock::monotonic_ms() + CHANGE_MS_MAX;
@@ -133,14 +133,12 @@ impl WorkerIo {
 }
 
 impl Worker {
-    /// Serves until it is told to stop, then answers everything that has arrived.
-    ///
-    /// # Errors
-    /// Returns errors of this host that make it impossible to continue.
+    /// Serves until it is told to stop, then answers everything that has arrived. Fails with errors of this host that
+    /// make it impossible to continue.
     pub(crate) fn serve(self, mut io: WorkerIo) -> io::Result<()> {
         let (mut service, wakers) = (self.service, self.wakers);
         let mut housekeeping = Housekeeping {
-            // The workers take turns at the shards: together they touch each of them about once in a round.
+            // The workers take turns at the shards. Together they visit each shard about once in a round.
             shards: self.store.shards().div_ceil(wakers.workers.len().max(1)),
             store: self.store,
             swarms: self.swarms,
@@ -162,7 +160,7 @@ impl Worker {
                 }
                 Phase::Stopping => break,
                 Phase::Leaving => {
-                    // A socket that the other process does not use must not receive any more.
+                    // The new process may not use every socket, and an unused one must stop receiving.
                     drop(io.datagrams);
                     match leave(io.streams, service, &wakers, &self.phase, &self.heartbeat)? {}
                 }
@@ -173,23 +171,23 @@ impl Worker {
             let now_ms = clock::monotonic_ms();
             // Without traffic, no batch does this.
             service.follow_reload();
-            // A change may meet the next reload, whose settings must not find the listeners of this one.
+            // The next reload may arrive during a change, and its settings must not find the listeners of this one.
             while let Some(endpoints) = service.new_endpoints.take() {
                 io.change(endpoints, &mut service)?;
             }
             if let Some(streams) = &mut io.streams {
                 let arrivals = self.phase.arrivals(service.number);
-                // There may be more.
+                // More connections may wait.
                 streams_busy = !arrivals.is_empty();
                 let arrived = arrivals.len();
                 for connection in arrivals {
-                    streams.attach(connection, now_ms, &mut service);
+                    streams.attach(connection, now_ms, &mut service.connections);
                 }
                 if arrived > 0 {
                     self.phase.add_attached(arrived);
                 }
                 if streams.has_attached() && !self.phase.awaits_arrivals(now_ms) {
-                    streams.read_attached(now_ms, &mut service);
+                    streams.read_attached(now_ms, &mut service.connections);
                 }
                 let seen = poll_streams(streams, now_ms, &mut service, &wakers)?;
                 (streams_busy, is_behind) = (streams_busy || seen > 0, is_behind || seen >= POLL_EVENTS_MAX);
@@ -199,7 +197,7 @@ impl Worker {
                     trimmed_ms = now_ms;
                 }
             } else {
-                // Connections of another process find no service here.
+                // Connections of another process have no service here.
                 let dropped = self.phase.arrivals(service.number).len();
                 if dropped > 0 {
                     self.phase.add_attached(dropped);
@@ -209,7 +207,7 @@ impl Worker {
             self.heartbeat.beat(now_ms);
             load.keeps_up |= !is_behind;
             if let Some(busy) = load.measure_if_due(now_ms) {
-                self.heartbeat.set_busy(busy);
+                self.heartbeat.busy.set(busy.into());
                 self.heartbeat.set_pace(load.pace);
                 service.set_pace(load.pace);
             }
@@ -220,7 +218,7 @@ impl Worker {
     }
 }
 
-/// Answers what the worker has received, and waits until it is to do something else.
+/// Answers what the worker has received, and waits until the phase changes.
 fn pause(
     io: &mut WorkerIo,
     service: &mut WorkerService,
@@ -240,10 +238,10 @@ fn pause(
     Ok(())
 }
 
-/// Leaves the work to another process: passes on the connections that can be passed on, and closes the WebSockets and the
-/// tunnels that stay one after another. Never returns.
+/// Leaves the work to another process: passes on the connections that can be passed on, and closes the remaining
+/// WebSockets and tunnels one after another. Never returns.
 fn leave(
-    streams: Option<StreamIo<WorkerService>>,
+    streams: Option<StreamIo<Connections>>,
     mut service: WorkerService,
     wakers: &Wakers,
     phase: &WorkerPhase,
@@ -260,8 +258,10 @@ fn leave(
         heartbeat.beat(now_ms);
         service.follow_reload();
         // Messages of other workers for connections of this one go with them.
-        service.connections.collect(clock::now());
-        streams.leave(&mut service, &mut tunnels, |connection| depart(Departure::Connection(connection)));
+        service.connections.begin_round(clock::now());
+        streams.leave(&mut service.connections, &mut tunnels, |connection| {
+            depart(Departure::Connection(connection))
+        });
         if totals.is_none() {
             depart(Departure::EndOfFirst);
         }
@@ -271,7 +271,7 @@ fn leave(
             usize::try_from(left).unwrap_or(usize::MAX)
         };
         let (websockets, tunnelled) = *totals.get_or_insert((streams.connections(), tunnels.len()));
-        streams.close_upgraded(&mut service, left_of(websockets));
+        streams.close_upgraded(&mut service.connections, left_of(websockets));
         tunnels.end(left_of(tunnelled), now_ms);
         let is_late = now_ms > begin_ms + leave_ms + LEAVE_MS_MAX;
         if streams.connections() + tunnels.len() == 0 || is_late {
@@ -283,10 +283,10 @@ fn leave(
     }
 }
 
-/// Runs a poll round of the connections: collects the messages from other workers before it, and dispatches
-/// messages to them after it.
+/// Runs a poll round of the connections. Collects messages from other workers before it, and dispatches messages to
+/// them after it.
 fn poll_streams(
-    streams: &mut StreamIo<WorkerService>,
+    streams: &mut StreamIo<Connections>,
     now_ms: u64,
     service: &mut WorkerService,
     wakers: &Wakers,
@@ -295,14 +295,13 @@ fn poll_streams(
         streams.set_limits(limits);
         service.connections.set_source_capacity(Box::new(streams.source_limiter(limits.per_source)));
     }
-    service.connections.collect(clock::now());
-    let seen = streams.poll(now_ms, service)?;
-    service.stopwatch.end(Protocol::WebTorrent);
-    service.connections.dispatch().for_each(|worker| wakers.wake(worker));
+    service.connections.begin_round(clock::now());
+    let seen = streams.poll(now_ms, &mut service.connections)?;
+    service.connections.end_round().for_each(|worker| wakers.wake(worker));
     Ok(seen)
 }
 
-/// Answers everything that has arrived and closes connections in an orderly way, as far as time permits.
+/// Answers everything that has arrived and closes connections in an orderly way, as time permits.
 fn stop(io: WorkerIo, service: &mut WorkerService, wakers: &Wakers) -> io::Result<()> {
     let WorkerIo { mut datagrams, streams } = io;
     let begin_ms = clock::monotonic_ms();
@@ -312,24 +311,22 @@ fn stop(io: WorkerIo, service: &mut WorkerService, wakers: &Wakers) -> io::Resul
     while poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0 && is_within(ANSWER_MS_MAX)
     {
     }
-    streams.begin_shutdown(clock::monotonic_ms(), service)?;
+    streams.begin_shutdown(clock::monotonic_ms(), &mut service.connections)?;
     while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
-        let is_busy = streams.poll(clock::monotonic_ms(), service)? > 0;
+        let is_busy = poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0;
         datagrams.poll(if is_busy { Duration::ZERO } else { STOP_WAIT }, service)?;
     }
-    while streams.close_remaining(service) > 0 && is_within(FINISH_MS_MAX) {}
+    while streams.close_remaining(&mut service.connections) > 0 && is_within(FINISH_MS_MAX) {}
     if streams.connections() > 0 {
-        // Closing a hundred thousand connections takes longer than there is time. The kernel closes them when the
-        // process ends.
+        // Closing a hundred thousand connections would take too long. The kernel closes them when the process ends.
         mem::forget(streams);
     }
     Ok(())
 }
 
-/// Measures how busy the worker is, and sets its pace.
 struct LoadMeter {
     pace: Pace,
-    /// Whether a poll round since the last measurement has left nothing waiting.
+    /// Whether a poll round since the last measurement has emptied its queues.
     keeps_up: bool,
     measured_ms: u64,
     cpu_ms: u64,
@@ -341,7 +338,7 @@ impl LoadMeter {
         Self { pace, keeps_up: false, measured_ms: 0, cpu_ms: 0 }
     }
 
-    /// Measures the load since the last time, if it is due, and sets the pace. Returns the load in thousandths.
+    /// Measures the load since the last time, if due, and sets the pace. Returns the load in thousandths.
     fn measure_if_due(&mut self, now_ms: u64) -> Option<u32> {
         let elapsed_ms = now_ms.saturating_sub(self.measured_ms);
         if elapsed_ms < LOAD_MS {
@@ -351,9 +348,9 @@ impl LoadMeter {
         let busy = (cpu_ms - self.cpu_ms).saturating_mul(1000) / elapsed_ms;
         let is_first = self.measured_ms == 0;
         (self.measured_ms, self.cpu_ms) = (now_ms, cpu_ms);
-        // A worker that did not run for a while finds full queues, which is no overload yet.
+        // A worker that did not run for a while finds full queues, but is not overloaded yet.
         let is_behind = !mem::take(&mut self.keeps_up) && elapsed_ms < 2 * LOAD_MS;
-        // The first time there is nothing to compare with.
+        // The first measurement has nothing to compare with.
         if is_first {
             return None;
         }
@@ -363,19 +360,17 @@ impl LoadMeter {
     }
 }
 
-/// The worker's share of the store's maintenance.
 struct Housekeeping {
     store: Arc<Store>,
     /// The number of shards of a family that one run maintains.
     shards: usize,
     swarms: Option<Arc<Swarms>>,
     last_ms: u64,
-    /// Whether the last run did not finish what was due.
+    /// Whether the last run did not finish.
     behind: bool,
 }
 
 impl Housekeeping {
-    /// Runs a bounded part of the maintenance, if it is due.
     fn run_if_due(&mut self, now_ms: u64) {
         if !self.behind && now_ms < self.last_ms + HOUSEKEEPING_MS {
             return;

@@ -1,13 +1,14 @@
-//! The XDP data path: eBPF programs on network interfaces, and the AF_XDP sockets through which workers get what the programs
-//! do not answer.
+//! The XDP data path: eBPF programs on network interfaces, and the AF_XDP sockets through which workers get the
+//! requests that the programs do not answer.
 //!
-//! This module opens it while the tracker has its privileges, deals the sockets out to the workers, and keeps the programs in
-//! step with the configuration, the keys and the clock (`follow`, by the rules of `rules`). It must not look into frames, which the back end of the
-//! workers does (`shoal_net`), and it decides nothing that the policy decides: the programs get its tables.
+//! This module opens the data path while the tracker has its privileges, and distributes the sockets to the workers.
+//! It keeps the programs in step with the configuration, the keys and the clock (`follow`, by the rules of `rules`).
+//! It must not look into frames, which the workers' back end does (`shoal_net`). It decides nothing that the policy
+//! decides: the programs get the policy's tables.
 //!
-//! An upgrade passes everything on: the links by which the programs are attached, the sockets, and the memory of the frames
-//! (`handed`). The new process loads its own program, which takes the place of the other one when the old process has let go. Until
-//! then, it has changed nothing, and has taken an error of a socket from the kernel.
+//! An upgrade passes everything on: the links that attach the programs, the sockets, and the memory of the frames
+//! (`handed`). The new process loads its own program, which replaces the old one when the old process has let go.
+//! Until then, the new process has changed nothing, except that it may have taken a socket's error from the kernel.
 
 mod follow;
 mod handed;
@@ -33,18 +34,17 @@ use self::handed::{link_name, socket_names};
 /// Maximum number of addresses with a port that a program serves.
 const ENDPOINTS_MAX: u32 = 4096;
 
-/// Maximum number of networks of each family that a program knows. Networks of one list within those of another fall into parts,
-/// and a new list is there before the old one goes. The kernel takes memory only for those that there are.
+/// Maximum number of networks of each family that a program knows. Overlapping networks of different lists are split,
+/// and a new list is loaded before the old one goes. The kernel allocates memory only for existing entries.
 #[expect(clippy::cast_possible_truncation, reason = "some millions")]
 const NETWORKS_MAX: u32 = 4 * shoal_access::networks::NETWORKS_MAX as u32;
 
-/// The data path of all interfaces, which is attached but leaves everything to the kernel until it is followed.
+/// The data path of all interfaces. It is attached, but leaves everything to the kernel until it is followed.
 #[derive(Debug, Default)]
 pub(crate) struct DataPath {
     interfaces: Vec<Attached>,
 }
 
-/// The data path of an interface.
 #[derive(Debug)]
 struct Attached {
     interface: Interface,
@@ -53,24 +53,23 @@ struct Attached {
     link: Attachment,
     /// The queues, from the first on, until workers take them.
     queues: Vec<XdpQueue>,
-    /// The numbers of the queues with a socket, and what will tell why a worker has given it up.
+    /// The numbers of the queues with a socket. Each `QueueLoss` tells why a worker has given its socket up.
     losses: Vec<(u32, QueueLoss)>,
 }
 
-/// How a program is attached.
 #[derive(Debug)]
 enum Attachment {
     /// By a link of this process.
     Own(Link),
-    /// The running tracker has attached its program, whose place this one's will take.
+    /// By the link of the running tracker, whose program this one will replace.
     Handed(OwnedFd, Mode),
 }
 
 impl DataPath {
-    /// Opens the data path of all interfaces that the configuration names, as far as possible with the parts of a running tracker.
+    /// Opens the data path of all configured interfaces. Uses a running tracker's parts if possible.
     ///
     /// # Errors
-    /// Returns what is missing on an interface, unless the data path is optional.
+    /// Returns what an interface lacks, unless the data path is optional.
     pub(crate) fn open(config: &Config, mut handed: HandedDataPath) -> anyhow::Result<Self> {
         let mut data_path = Self::default();
         for name in &config.xdp.interfaces {
@@ -96,7 +95,7 @@ impl DataPath {
         Ok(data_path)
     }
 
-    /// Takes the queues of all interfaces, and deals them out to the workers.
+    /// Takes the queues of all interfaces, and distributes them to the workers.
     pub(crate) fn take_queues(&mut self, workers: NonZeroUsize) -> Vec<Vec<XdpQueue>> {
         let mut dealt: Vec<Vec<XdpQueue>> = (0..workers.get()).map(|_| Vec::new()).collect();
         let queues = self.interfaces.iter_mut().flat_map(|attached| attached.queues.drain(..));
@@ -106,11 +105,8 @@ impl DataPath {
         dealt
     }
 
-    /// Returns copies of the descriptors that another process needs to continue, with their names. To be called before the queues
-    /// are taken.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel has no more descriptors.
+    /// Returns copies of the descriptors that another process needs to continue, with their names. To be called before
+    /// the queues are taken. Fails if the kernel has no more descriptors.
     pub(crate) fn descriptors(&self) -> io::Result<Vec<(String, OwnedFd)>> {
         let mut all = Vec::new();
         for Attached { interface, link, queues, .. } in &self.interfaces {
@@ -129,8 +125,8 @@ impl DataPath {
     }
 }
 
-/// Number of sources whose rates the program remembers for each interface, of which each takes 32 bytes of the kernel's memory. If
-/// more sources than these ask as often as they may, forged ones among them, some get less than their rate.
+/// Number of sources whose rates a program remembers for each interface. Each takes 32 bytes of the kernel's memory.
+/// If more sources than these ask as often as they may, forged ones among them, some get less than their rate.
 const SOURCES_MAX: u32 = 1 << 20;
 
 impl Attached {
@@ -162,7 +158,7 @@ impl Attached {
             maps.set_socket(number, Some(socket.descriptor().as_fd()))?;
             queues.push(queue(socket, maps.backlog(number)));
         }
-        // The link of an interface that has vanished holds nothing, even if there is one of this name again.
+        // The link of a vanished interface is useless, even if a new interface has the same name.
         let is_present =
             |link: &OwnedFd| interface_of_link(link.as_fd()).is_ok_and(|at| at == Some(interface.index));
         let link = match handed.link(name.as_str()).filter(|(link, _)| is_present(link)) {
@@ -215,7 +211,7 @@ impl Attached {
     }
 }
 
-/// Checks that the interface can have the data path.
+/// Checks whether the interface can have the data path.
 fn check(interface: &Interface) -> anyhow::Result<()> {
     let Interface { name, driver, strips_vlan, vlans, .. } = interface;
     ensure!(
@@ -231,8 +227,8 @@ fn check(interface: &Interface) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Continues with the socket that a running tracker has handed over. Returns `None` if that is of no use: if the interface has
-/// vanished since, it holds no queue, even if there is one of this name again.
+/// Continues with a socket of the running tracker. Returns `None` if the socket is useless: a socket of a vanished
+/// interface holds no queue, even if a new interface has the same name.
 fn adopt(parts: Parts, interface: &Interface, settings: &SocketSettings) -> Option<XdpSocket> {
     let reason = match XdpSocket::from_parts(parts, settings.busy_poll) {
         Ok(socket) if socket.interface_index() != interface.index => {
@@ -252,7 +248,7 @@ fn adopt(parts: Parts, interface: &Interface, settings: &SocketSettings) -> Opti
     None
 }
 
-/// Returns the keys whose values are not in force. `sockets` are the numbers of frames.
+/// Returns the keys whose values are not in force. `sockets` are their numbers of frames.
 fn retained_keys(
     config: &XdpConfig,
     sockets: impl IntoIterator<Item = u32>,
@@ -283,12 +279,12 @@ fn socket_settings(config: &XdpConfig) -> SocketSettings {
         frames: config.frames.next_power_of_two(),
         // The kernel shares the frames with the card if the driver can.
         zero_copy: ZeroCopy::Auto,
-        // A card that is polled by the worker has answered fewer requests in every measurement.
+        // Polling the card from the worker answered fewer requests in every measurement.
         busy_poll: false,
     }
 }
 
-/// Returns the memory of the frames of all interfaces. The sockets of a running tracker keep theirs.
+/// Returns the memory of the frames of all interfaces. Sockets of a running tracker keep their frames.
 pub(crate) fn bytes(config: &Config, handed: &HandedDataPath) -> u64 {
     let new = u64::from(config.xdp.frames.next_power_of_two()) * u64::from(CHUNK_BYTES);
     let of_interface = |name: &InterfaceName| -> u64 {

@@ -1,15 +1,16 @@
 //! The age of a swarm, in one byte.
 //!
-//! Bits 5 to 7 are a scale, and bits 0 to 4 are the time of creation in units of that scale, modulo 32. A unit of scale 0 is
-//! a sixth of the timeout of a peer and at least five minutes, and a unit of each further scale is four times as long. The
-//! sweep of expiry moves a swarm of 24 units to the next scale, where it has six. So a stamp can be read for six more
-//! units, which is at least a timeout, within which the sweep has visited a swarm several times.
+//! Bits 5 to 7 are a scale. Bits 0 to 4 are the time of creation in units of that scale, modulo 32. A unit of scale 0
+//! is a sixth of the timeout of a peer and at least five minutes. A unit of each further scale is four times as long.
+//! The sweep of expiry moves a swarm of 24 units to the next scale, where it has six. So a stamp stays readable for six
+//! more units, at least a timeout, within which the sweep visits a swarm several times.
 //!
-//! An age is therefore exact to half a unit of scale 0 for a young swarm, 225 seconds with a timeout of 2,700; and to a
-//! twelfth of itself for any other. In the last scale it ends at [`AgeClock::age_s_max`], at least 1,365 days.
+//! An age is therefore exact to half a unit of scale 0 for a young swarm, 225 seconds with a timeout of 2,700. For any
+//! other swarm it is exact to a twelfth of itself. In the last scale it ends at [`AgeClock::age_s_max`], at least 1,365
+//! days.
 //!
-//! One scale of hours and one of days was the alternative. The age of a young swarm would then be known to an hour
-//! only, and the age of one of a few days to a day.
+//! The rejected alternative had one scale of hours and one of days. It would know the age of a young swarm only to an
+//! hour, and of a swarm of a few days only to a day.
 
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,44 +18,43 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Minimum length of a unit of scale 0 in seconds.
 const UNIT_S_MIN: u32 = 300;
 
-/// Number of units of scale 0 in a timeout, if these are not the shortest.
+/// Number of units of scale 0 in a timeout, unless units have their minimum length.
 const UNITS_PER_TIMEOUT: u32 = 6;
 
-/// A unit is 2 to the power of this many units of the scale below.
+/// A unit is two to this power as many units of the scale below.
 const SCALE_BITS: u8 = 2;
 
-/// The last scale.
 const SCALE_MAX: u8 = 7;
 
 /// Number of bits of a stamp in its scale.
 const UNIT_BITS: u8 = 5;
 
-/// The bits of a stamp that are a time.
+/// The bits of a stamp that hold a time.
 const UNIT_MASK: u8 = (1 << UNIT_BITS) - 1;
 
-/// Number of units after which a swarm belongs to the next scale.
+/// Number of units at which a swarm moves to the next scale.
 const UNITS_MAX: u8 = 24;
 
-/// The number of units that says that a stamp was set by a thread whose clock is slightly ahead.
+/// The number of units of a stamp from a thread whose clock is slightly ahead.
 const UNITS_FUTURE: u8 = UNIT_MASK;
 
-/// Maximum number of units of scale 0 by which the clock goes forward at once.
+/// Maximum number of units of scale 0 by which the clock advances at once.
 const STEP_UNITS_MAX: u32 = 3;
 
-/// Maximum number of seconds by which the clock of one thread is behind that of another. Beyond it, the clock was set back.
+/// Maximum number of seconds by which one thread's clock lags behind another's. Beyond it, the clock was set back.
 const BACK_S_MAX: u32 = 60;
 
-/// The reading of the clock of ages at the second 0, so that swarms may be older than the clock of the caller.
+/// The reading of the clock of ages at the second 0, so that swarms may be older than the caller's clock.
 const ORIGIN_S: u64 = 1 << 40;
 
-/// The clock of ages. Its differences are those of the clock of the store, except that it never goes back, and that it
-/// goes forward by at most [`STEP_UNITS_MAX`] between two calls of [`advance`](Self::advance): after a greater distance, some
-/// stamps could not be read. That is half a timeout, or fifteen minutes if these are more.
+/// The clock of ages. It follows the clock of the store, but never goes back, and advances by at most
+/// [`STEP_UNITS_MAX`] between two calls of [`advance`](Self::advance): after a longer step, some stamps would be
+/// unreadable. The maximum is half a timeout, or fifteen minutes if that is more.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct AgeClock {
     unit_s: u32,
     step_s_max: u32,
-    /// The time of the last call of `advance`, on the clock of the caller.
+    /// The time of the last call of `advance`, on the caller's clock.
     advanced_s: Option<u32>,
     /// The reading of this clock at that time, or at the second 0.
     reading_s: u64,
@@ -64,28 +64,25 @@ pub(crate) struct AgeClock {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AgeTime {
     reading_s: u64,
-    /// The same in units of scale 0.
     units: u64,
 }
 
-/// The byte that is stored with a swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub(crate) struct AgeStamp(u8);
 
 impl AgeClock {
-    /// Creates the clock of a store that forgets silent peers after `timeout_s`.
     pub(crate) fn new(timeout_s: u32) -> Self {
         let unit_s = timeout_s.div_ceil(UNITS_PER_TIMEOUT).max(UNIT_S_MIN);
         Self { unit_s, step_s_max: unit_s * STEP_UNITS_MAX, advanced_s: None, reading_s: ORIGIN_S }
     }
 
-    /// Returns the age in seconds at which a swarm is no longer seen to become older.
+    /// Returns the age in seconds beyond which a swarm appears to age no more.
     pub(crate) fn age_s_max(&self) -> u64 {
         u64::from(UNITS_MAX) * self.unit_of(SCALE_MAX)
     }
 
-    /// Advances the clock to `now_s`. The sweep calls this all the time.
+    /// Advances the clock to `now_s`. The sweep calls this continually.
     #[inline]
     pub(crate) fn advance(&mut self, now_s: u32) {
         let is_slower_thread = |last_s: u32| now_s <= last_s && last_s - now_s <= BACK_S_MAX;
@@ -94,7 +91,6 @@ impl AgeClock {
         }
     }
 
-    /// Returns the time at `now_s`, on the clock of the caller.
     #[inline]
     pub(crate) fn at(&self, now_s: u32) -> AgeTime {
         let Some(last_s) = self.advanced_s else { return self.time(self.reading_s + u64::from(now_s)) };
@@ -112,12 +108,11 @@ impl AgeClock {
         AgeTime { reading_s, units: reading_s / u64::from(self.unit_s) }
     }
 
-    /// Returns the length of a unit of a scale in seconds.
     fn unit_of(&self, scale: u8) -> u64 {
         u64::from(self.unit_s) << (SCALE_BITS * scale)
     }
 
-    /// Returns the age of a swarm in seconds, see the comment of the module for its precision.
+    /// Returns the age of a swarm in seconds. The module's header states its precision.
     pub(crate) fn age_s(&self, stamp: AgeStamp, now_s: u32) -> u32 {
         let (now, scale) = (self.at(now_s), stamp.scale());
         let age_s = match stamp.units_ago(now) {
@@ -132,7 +127,7 @@ impl AgeClock {
         u32::try_from(age_s).unwrap_or(u32::MAX)
     }
 
-    /// Returns the stamp of a swarm that is created at `now_s`.
+    /// Returns the stamp of a swarm created at `now_s`.
     #[inline]
     pub(crate) fn stamp(&self, now_s: u32) -> AgeStamp {
         AgeStamp::new(0, self.at(now_s).units)
@@ -151,12 +146,11 @@ impl AgeClock {
 }
 
 impl AgeTime {
-    /// Returns the time in hours, as far as 16 bits hold it.
+    /// Returns the time in hours, truncated to 16 bits.
     pub(crate) fn hour(self) -> u16 {
         ((self.reading_s / 3600) & 0xffff) as u16
     }
 
-    /// Returns the time in units of a scale.
     #[inline]
     fn in_scale(self, scale: u8) -> u64 {
         self.units >> (SCALE_BITS * scale)
@@ -169,13 +163,13 @@ impl AgeStamp {
         Self(scale << UNIT_BITS | Self::units(units))
     }
 
-    /// Returns the bits of a number of units that a stamp holds.
+    /// Truncates a number of units to the bits of a stamp.
     #[inline]
     fn units(units: u64) -> u8 {
         (units & 0x1f) as u8
     }
 
-    /// Returns the stamp of a swarm that is older than stamps can tell.
+    /// Returns the stamp of a swarm that is older than stamps can express.
     fn oldest(now: AgeTime) -> Self {
         Self::new(SCALE_MAX, now.in_scale(SCALE_MAX) - u64::from(UNITS_MAX))
     }
@@ -185,13 +179,12 @@ impl AgeStamp {
         self.0 >> UNIT_BITS
     }
 
-    /// Returns the age in units of its scale.
     #[inline]
     fn units_ago(self, now: AgeTime) -> u8 {
         Self::units(now.in_scale(self.scale())).wrapping_sub(self.0) & UNIT_MASK
     }
 
-    /// Returns the stamp of the same swarm in the next scale.
+    /// Returns the swarm's stamp in the next scale.
     #[cold]
     fn promoted(self, units: u8, now: AgeTime) -> Self {
         let scale = self.scale();
@@ -202,7 +195,7 @@ impl AgeStamp {
         Self::new(scale + 1, created >> SCALE_BITS)
     }
 
-    /// Returns the stamp that can be read for longer, if there is such a need.
+    /// Returns a stamp that stays readable for longer, if the present one needs it.
     #[inline]
     pub(crate) fn renewed(self, now: AgeTime) -> Option<Self> {
         let units = self.units_ago(now);

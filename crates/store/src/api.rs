@@ -9,23 +9,23 @@ use shoal_base::{Action, Counts, InfoHash, PeerChange};
 /// Settings of the store.
 #[derive(Clone)]
 pub struct Settings {
-    /// Maximum memory for swarms and peers in bytes, both families together. Lists of pages and of large swarms are on
-    /// the heap in addition to that; they add about one per cent, and up to ten where most swarms have some 150 peers.
+    /// Maximum memory for swarms and peers in bytes, both families together. Lists of pages and of large swarms use the
+    /// heap in addition: about one per cent, and up to ten if most swarms have some 150 peers.
     pub memory_bytes_max: u64,
-    /// Time after its last announce at which a peer is forgotten, in seconds. This usually happens within a seventh of
-    /// the timeout more, at the latest within three tenths.
+    /// Time in seconds from its last announce until a peer is forgotten. Usually it takes up to a seventh of the
+    /// timeout longer, at most three tenths.
     pub peer_timeout_s: u32,
     /// Secret of the keyed hashing, so that an attacker cannot aim at one bucket.
     pub hash_key: [u64; 4],
     /// Approximate maximum number of peers of one IPv4 address or one IPv6 /48 in a swarm; 0 means no limit. A large
-    /// swarm may accept half as many again, or twice as many where the limit is above 128.
+    /// swarm may accept half as many again, or twice as many if the limit is above 128.
     pub peers_per_source_max: u32,
-    /// Maximum share of the peers of a swarm, in per cent, that are of one such source; 0 means no limit. Some
-    /// peers of a source are admitted in any case, see [`swarm_share`](shoal_base::source::swarm_share). Has no effect without
+    /// Maximum share of a swarm's peers, in per cent, that may come from one such source; 0 means no limit. Some peers
+    /// of a source are always admitted, see [`swarm_share`](shoal_base::source::swarm_share). Has no effect without
     /// `peers_per_source_max`.
     pub swarm_share_max: u32,
-    /// The peers and torrents of each source in all swarms, and their limits, if there are any. In a large swarm, a source
-    /// has as many torrents as slots in which it has peers: at most 16 unless `peers_per_source_max` is above 64.
+    /// The peers and torrents of each source in all swarms, and their limits. In a large swarm, a source has as many
+    /// torrents as slots with peers: at most 16 unless `peers_per_source_max` is above 64.
     pub holdings: Option<Arc<Holdings>>,
 }
 
@@ -64,7 +64,7 @@ pub struct Announce<P> {
     pub peer: P,
     /// The change of its state.
     pub action: Action,
-    /// Maximum number of other peers that it wants. The space in the reply limits this further.
+    /// Maximum number of other peers that the announcer wants. The space in the reply limits this further.
     pub peers_wanted: usize,
 }
 
@@ -73,7 +73,7 @@ pub struct Announce<P> {
 pub struct Announced {
     /// The counts of the swarm after the announce, including the announcer.
     pub counts: Counts,
-    /// Number of peers that were written to the beginning of the buffer.
+    /// Number of peers written to the beginning of the buffer.
     pub peers: usize,
     /// The change of the announcer in the swarm.
     pub change: PeerChange,
@@ -88,7 +88,7 @@ pub struct Listed {
     pub counts: Counts,
 }
 
-/// The reason why a peer was not stored. The store is unchanged otherwise.
+/// Why a peer was not stored. Otherwise the store is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// The memory ceiling is reached.

@@ -1,9 +1,9 @@
-//! Expiry of peers that no longer announce, a little at a time.
+//! Expires peers that no longer announce, a little at a time.
 //!
 //! A sweep walks over all swarms of a shard within an eighth of the timeout, in step with the clock. One call does no
-//! more work than its budget allows, even in the middle of a large swarm, so that requests are not delayed. A unit of the
-//! budget is about a cache line of work: a line that is examined, or a peer that is removed and no longer counted. Entries
-//! that move during a sweep may be visited twice or not at all; the next sweep reaches them in time.
+//! more work than its budget allows, even in the middle of a large swarm, so that requests are not delayed. A unit of
+//! the budget is about a cache line of work: an examined line, or a peer that is removed and uncounted. Entries that
+//! move during a sweep may be visited twice or not at all; the next sweep reaches them in time.
 //!
 //! A segment gets fewer lines when the sweep leaves it. Segments are merged only after the sweep, because a merge moves
 //! entries to places that the sweep has already passed. A peer is forgotten between one timeout and about a quarter
@@ -12,39 +12,37 @@
 use crate::Place;
 use crate::age::AgeTime;
 use crate::family::Family;
-use crate::large::{ExpiredPeers, LargeCursor};
+use crate::memory::slab::{Block, Class};
 use crate::pressure::ExpiryCriteria;
 use crate::shard::Shard;
-use crate::slab::{Block, Class};
-use crate::small::{Small, SmallMut};
 use crate::stamp::Stamp;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::large::{ExpiredPeers, LargeCursor};
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::small::{Small, SmallMut};
 use crate::table::At;
 use serde::{Deserialize, Serialize};
 
 /// Number of sweeps during one timeout.
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 
-/// Number of sweeps during one timeout while memory is short: what sources hold beyond their share is free within
+/// Number of sweeps during one timeout while memory is short. Memory beyond a source's share then becomes free within
 /// minutes.
 const SWEEPS_PER_TIMEOUT_IN_HASTE: u32 = 32;
 
-/// Number of stamps that are examined for one unit of budget, which is about a cache line of work.
+/// Number of examined stamps for one unit of budget, about a cache line of work.
 const STAMPS_PER_UNIT: usize = 16;
 
-/// The progress of the sweep of a shard.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sweep {
     started_s: u32,
     at: SweepPosition,
-    /// The number of segments of swarms that settle when all lines have been visited.
+    /// The number of segments of swarms that still have to settle after the last line.
     unsettled: u32,
 }
 
 /// A position in the walk over all peers.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 struct SweepPosition {
-    /// The number of the line.
     line: u32,
     slot: usize,
     /// Where to continue in the large swarm at this position.
@@ -53,15 +51,14 @@ struct SweepPosition {
 
 /// The result of a sweep's visit to a swarm.
 enum SweepOutcome<P> {
-    /// All its peers were examined. Contains its new form, or `None` if no peer is left.
+    /// The visit examined all peers. Contains the swarm's new form, or `None` if no peer is left.
     Finished(Option<Form<P>>),
     /// The budget ended before all peers were examined.
     Interrupted(LargeCursor),
 }
 
 impl<P: Family> Shard<P> {
-    /// Advances the sweep to the point that it should have reached at `now_s`. Returns whether the budget ended before
-    /// that.
+    /// Advances the sweep to its due position at `now_s`. Returns whether the budget ended before.
     pub(crate) fn expire(&mut self, now_s: u32, timeout_s: u32, budget: &mut usize) -> bool {
         self.ages.advance(now_s);
         let sweeps = if self.pressure.is_high() { SWEEPS_PER_TIMEOUT_IN_HASTE } else { SWEEPS_PER_TIMEOUT };
@@ -88,8 +85,8 @@ impl<P: Family> Shard<P> {
         is_settling || retained.expire(memory, key, (now_s, ages.at(now_s)), budget)
     }
 
-    /// Removes peers of a swarm, from `cursor` on, and in the end the swarm itself. Returns where to continue, or `None`
-    /// when the swarm does not exist any more.
+    /// Removes peers of a swarm from `cursor` on, and finally the swarm. Returns where to continue, or `None` once the
+    /// swarm is gone.
     pub(crate) fn remove_swarm(
         &mut self,
         place: &Place,
@@ -106,7 +103,7 @@ impl<P: Family> Shard<P> {
                 self.swarms.settle(&mut self.memory, &self.key, at.line);
                 None
             }
-            // Peers have come behind the cursor.
+            // New peers have joined behind the cursor.
             SweepOutcome::Finished(Some(new)) => {
                 self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), &new);
                 Some(LargeCursor::START)
@@ -114,8 +111,7 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Lets the segments of swarms settle, after all of their lines have been visited. Returns whether the budget ended
-    /// before that.
+    /// Lets the segments of swarms settle, after a visit of all their lines. Returns whether the budget ended before.
     fn settle_swarms(&mut self, budget: &mut usize) -> bool {
         while self.sweep.unsettled > 0 {
             if *budget == 0 {
@@ -126,7 +122,7 @@ impl<P: Family> Shard<P> {
         false
     }
 
-    /// Visits the swarms of one line, from the current slot on, after all of their ages.
+    /// Visits the ages of a line's swarms, then its swarms from the current slot on.
     fn expire_line(
         &mut self,
         criteria: &ExpiryCriteria,
@@ -161,8 +157,8 @@ impl<P: Family> Shard<P> {
         self.sweep.at = SweepPosition { line: next, slot: 0, large: None };
     }
 
-    /// As `visit`, and notes that the counts have changed if a peer was removed. The swarm stays where it is, even if no
-    /// peer is left.
+    /// Like `visit`, and notes a change of the counts if a peer was removed. The swarm keeps its place, even without
+    /// peers.
     fn visit_at(
         &mut self,
         at: At,
@@ -179,7 +175,7 @@ impl<P: Family> Shard<P> {
         outcome
     }
 
-    /// Removes the peers of one swarm that are overdue, and those of sources beyond their share.
+    /// Removes the overdue peers of one swarm, and those of sources beyond their share.
     fn visit(
         &mut self,
         form: &Form<P>,
@@ -228,7 +224,7 @@ impl<P: Family> Shard<P> {
         visit
     }
 
-    /// Moves a small swarm out of a page of which it is one of the last users.
+    /// Moves a small swarm out of a page that has few users left.
     fn move_to_fuller_page(&mut self, form: Form<P>) -> Form<P> {
         match form {
             Form::Small { block, class, is_skewed } => {
@@ -238,7 +234,7 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Removes the peers of a small swarm that should be forgotten. Returns how many peers there were before.
+    /// Removes the expired peers of a small swarm. Returns the number of peers before.
     fn expire_small(
         &mut self,
         block: Block,

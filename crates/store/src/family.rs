@@ -1,4 +1,4 @@
-//! The differences between the address families, which are only in sizes.
+//! The differences between the address families, which are only sizes.
 
 use core::fmt::Debug;
 use core::net::{Ipv4Addr, SocketAddr};
@@ -8,8 +8,8 @@ use shoal_base::{PeerV4, PeerV6};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::hash::{HashKey, word};
-use crate::peer_line::{PeerEntry, PeerLine};
-use crate::swarm_line::{SwarmLine, SwarmRow};
+use crate::swarm::line::{SwarmLine, SwarmRow};
+use crate::swarm::peer_line::{PeerEntry, PeerLine};
 use crate::table::Bucket;
 
 /// An address in compact form, as the store holds it and copies it to replies.
@@ -26,30 +26,30 @@ pub(crate) trait Stored:
     /// A line of the table of swarms.
     type SwarmLine: SwarmRow<Self> + Debug + Send + Sync;
 
-    /// Number of lines of peers in a full chunk: a power of two of bytes, or one that a page holds several times.
+    /// Number of lines of peers in a full chunk: a power of two of bytes, or a size that fills a page several times
+    /// over.
     const CHUNK_LINES: usize;
     /// The fraction by which a segment of peers grows.
     const STEP_SHARE: usize;
 
-    /// The networks that count as sources of the peer when memory is short.
+    /// The networks of the peer that count as sources when memory is short.
     type Networks: IntoIterator<Item = Network>;
 
-    /// Returns the address and the port.
     fn address(&self) -> SocketAddr;
-    /// Returns the source of the peer in a swarm: peers with equal values are of one source.
+    /// Returns the source of the peer in a swarm. Peers of one source have equal values.
     fn source(&self) -> u64;
-    /// Returns which of the slots of its source the peer is in.
+    /// Returns the peer's slot among the slots of its source.
     fn slot(&self, key: &HashKey) -> u64;
-    /// Returns the hash of a peer of the same source in that slot.
+    /// Returns the hash of any peer of the same source in that slot.
     fn hash_in_slot(&self, key: &HashKey, slot: u64) -> u64;
     /// Returns the networks that the peer counts towards when memory is short, from small to large.
     fn networks(&self) -> Self::Networks;
     /// Returns the source whose peers and torrents are counted.
     fn hashed_source(&self, hasher: &SourceHasher) -> Source;
-    /// Returns the networks of that source that are also those of another peer.
+    /// Returns those networks of the source that another peer shares.
     fn networks_shared_with(&self, other: &Self) -> Networks;
 
-    /// Returns the number of ticks by which periods begin earlier for the peer. Neighbours have different ones.
+    /// Returns the number of ticks by which the peer's periods begin earlier. Neighbours have different numbers.
     fn period_offset(&self) -> u8;
 
     /// Returns the index of the peer among `peers`.
@@ -62,29 +62,21 @@ pub(crate) trait Stored:
     }
 }
 
-/// A network that counts as one source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    /// The bits of the address that belong to the network.
     pub(crate) bits: u64,
-    /// The number of these bits.
     pub(crate) length: u64,
     /// Its width, which decides its share.
     pub(crate) width: Width,
 }
 
-/// Access to the columns of a line of peers.
 pub(crate) trait PeerRow<P> {
-    /// All slots of a line, as plain bytes.
     type Slots: FromBytes + IntoBytes + Immutable;
 
-    /// Returns the peers of the line.
     fn peers(&self) -> &[P];
-    /// Returns all slots of the line, including those behind the last peer.
+    /// Returns all slots of the line, including empty ones.
     fn slots(&self) -> &Self::Slots;
-    /// Returns the stamps of the peers.
     fn stamps(&self) -> &[u8];
-    /// Returns the stamps of the peers, for writing.
     fn stamps_mut(&mut self) -> &mut [u8];
 }
 
@@ -119,7 +111,7 @@ impl Stored for PeerV4 {
 
     #[inline]
     fn index_in(&self, peers: &[Self]) -> Option<usize> {
-        // Four peers at a time, each as the upper six bytes of a number of eight.
+        // Four peers at a time, each as the upper six bytes of an eight-byte number.
         const GROUP_BYTES: usize = 24;
         let mut bytes = [0; 8];
         bytes[2..].copy_from_slice(&self.0);
@@ -169,7 +161,7 @@ impl Stored for PeerV6 {
     type SwarmLine = SwarmLine<Self, 12, 7>;
     // Six chunks fill a page.
     const CHUNK_LINES: usize = 7;
-    // An IPv6 peer is large enough that the last per cent of memory is worth some more moves.
+    // An IPv6 peer is so large that the last per cent of memory justifies more moves.
     const STEP_SHARE: usize = 14;
 
     type Networks = [Network; Width::HOLDING_V6.len()];
@@ -180,7 +172,7 @@ impl Stored for PeerV6 {
 
     #[inline]
     fn source(&self) -> u64 {
-        // A /48 is the network of a site: a client that has one address of it usually controls all of it.
+        // A /48 is the network of a site: a client with one of its addresses usually controls all of them.
         u64::from_le_bytes(word(&self.0, 0)) & 0xffff_ffff_ffff
     }
 

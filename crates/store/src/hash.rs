@@ -1,16 +1,16 @@
 //! Keyed hashing of info hashes and peers, both of which an attacker can choose.
 //!
-//! The hash is a folded multiplication under secret keys: the two halves of a 128-bit product of 64-bit factors are
-//! combined. Without the keys it cannot be predicted which inputs collide. Only positions in tables depend on it, never
-//! the stored data.
+//! The hash is a folded multiplication under secret keys: it combines the two halves of a 128-bit product of 64-bit
+//! factors. Without the keys, collisions are unpredictable. Only positions in tables depend on the hash, never the
+//! stored data.
 //!
 //! An entry has one hash. Each table mixes it with its own seed to select a segment, and each segment folds the mixed
-//! hash once more with its salt to select two lines. Replies reveal which peers share a line, and what was learned in one
-//! segment must not help in another. Every word of an input passes through at least three folds before it selects a line.
-//! After a single fold, consecutive inputs, such as the ports of an address, would lie on a lattice
-//! whose spacing could be computed from a few known neighbours.
+//! hash once more with its salt to select two lines. Replies reveal which peers share a line, and this knowledge of one
+//! segment must not help in another. Every word of an input passes through at least three folds before it selects a
+//! line. After a single fold, consecutive inputs, such as the ports of an address, would lie on a lattice whose spacing
+//! follows from a few known neighbours.
 //!
-//! The hash is spelled out instead of taken from a crate, because the inputs have fixed sizes and the position must use
+//! The hash is written here and not taken from a crate, because the inputs have fixed sizes and the position must use
 //! the high bits.
 
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy)]
 pub(crate) struct HashKey {
     words: [u64; 4],
-    /// The bits of a peer that, together with its source, determine its position, see [`HashKey::with_slots`].
+    /// The bits of a peer that determine its position, together with its source, see [`HashKey::with_slots`].
     slot_mask: u64,
 }
 
@@ -30,7 +30,7 @@ impl core::fmt::Debug for HashKey {
 }
 
 impl HashKey {
-    /// Creates a key from the secret, and spreads it over all bits: a folded product with a small number is not a hash.
+    /// Creates a key from the secret, and spreads it over all bits: a folded product with a small number is no hash.
     pub(crate) fn new(secret: [u64; 4]) -> Self {
         let mut state = 0_u64;
         let words = secret.map(|word| {
@@ -48,19 +48,18 @@ impl HashKey {
     }
 
     /// Returns the same key with a limit of `slots` positions, a power of two, for the peers of one source. All peers
-    /// of one source and slot therefore lie together, and are counted in the lines that the search for a new peer reads
+    /// of one source and slot then lie together, and are counted in the lines that the search for a new peer reads
     /// anyway.
     pub(crate) fn with_slots(self, slots: u64) -> Self {
         Self { slot_mask: slots - 1, ..self }
     }
 
-    /// Returns the part of `bits` that determines a position.
     #[inline]
     pub(crate) fn slot(&self, bits: u64) -> u64 {
         bits & self.slot_mask
     }
 
-    /// Hashes the input of a slot: up to 16 bytes, given as two numbers.
+    /// Hashes up to 16 bytes, given as two numbers.
     #[inline]
     pub(crate) fn mix(&self, a: u64, b: u64) -> u64 {
         let [_, k1, _, k3] = self.words;
@@ -75,15 +74,14 @@ impl HashKey {
         fold(a ^ k0, b ^ k1).wrapping_add(fold(c ^ k2, k3))
     }
 
-    /// Hashes eight bytes.
     #[inline]
     pub(crate) fn hash_word(&self, a: u64) -> u64 {
         let [k0, k1, ..] = self.words;
         fold(a ^ k0, k1)
     }
 
-    /// Returns the seed of a table, from two numbers that identify it. The seed is a function of the secret, so that no
-    /// randomness is needed here and tests are repeatable.
+    /// Returns the seed of a table, from two numbers that identify it. The seed is a function of the secret, so tests
+    /// are repeatable and need no randomness here.
     pub(crate) fn seed(&self, table: u64, generation: u64) -> Seed {
         let [k0, k1, k2, k3] = self.words;
         let mut state = mix(table ^ k2).wrapping_add(generation);
@@ -95,7 +93,7 @@ impl HashKey {
     }
 }
 
-/// The secret of one table, by which it orders its entries.
+/// The secret by which one table orders its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Seed(u64);
 
@@ -106,7 +104,7 @@ impl core::fmt::Debug for Seed {
 }
 
 impl Seed {
-    /// Mixes the hash of an entry with the secret of its table.
+    /// Mixes an entry's hash with the table's secret.
     #[inline]
     pub(crate) fn mix(self, hash: u64) -> Mixed {
         Mixed(fold(hash, self.0))
@@ -123,7 +121,7 @@ impl Seed {
 pub(crate) struct Mixed(u64);
 
 impl Mixed {
-    /// Returns the bits whose first ones select a segment.
+    /// Returns the bits that select a segment, most significant first.
     #[inline]
     pub(crate) fn selector(self) -> u32 {
         (self.0 >> 32) as u32
@@ -135,7 +133,7 @@ impl Mixed {
         (self.selector() >> (u32::BITS - u32::from(number))) as usize & 1
     }
 
-    /// Returns a number below each of two ranges. They depend on all bits and on the salt.
+    /// Returns a number below each of two ranges. Both depend on all bits and on the salt.
     #[inline]
     pub(crate) fn two_below(self, salt: Salt, [first, second]: [usize; 2]) -> [usize; 2] {
         let random = fold(self.0, salt.factor());
@@ -144,7 +142,7 @@ impl Mixed {
     }
 }
 
-/// The secret of one segment, by which it selects the lines of its entries.
+/// The secret by which one segment selects the lines of its entries.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Salt(u32);
 
@@ -155,7 +153,7 @@ impl core::fmt::Debug for Salt {
 }
 
 impl Salt {
-    /// Returns whether it is one in this many, a power of two, that chance chooses.
+    /// Returns true for one salt in `one_in`, a power of two, by chance.
     #[inline]
     pub(crate) fn is_chosen(self, one_in: u32) -> bool {
         self.0 & (one_in - 1) == 0
@@ -182,7 +180,6 @@ fn fold(a: u64, b: u64) -> u64 {
     a.wrapping_mul(b) ^ high
 }
 
-/// Returns the first `N` bytes of `bytes` from `offset` on.
 #[inline]
 pub(crate) fn word<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut word = [0; N];

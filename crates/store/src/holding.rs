@@ -1,24 +1,24 @@
-//! The torrents of each source: which swarms are new to the networks of a peer that joins, and which its networks have
-//! left when it leaves.
+//! The torrents of each source: which torrents are new to the networks of a joining peer, and which its networks leave
+//! with it.
 //!
-//! A network has a torrent while it has a peer in the swarm. A single peer or a small swarm is searched for
-//! another peer of the network. A large swarm is searched in one slot of the source only, whose peers lie in the lines that
-//! the announce reads anyway, so a network has as many torrents there as slots with peers. The conversion between a
-//! small and a large swarm therefore changes the counts of networks with several peers.
+//! A network has a torrent while it has a peer in the swarm. A single peer or a small swarm is searched for another
+//! peer of the network. In a large swarm, only one slot of the source is searched, whose lines the announce reads
+//! anyway. So a network has as many torrents there as slots with peers. The conversion between a small and a large
+//! swarm changes the counts of networks with several peers.
 //!
-//! Nothing here is done unless torrents are limited.
+//! Without limits on torrents, nothing here runs.
 
 use shoal_base::source::Networks;
 
 use crate::api::Rejection;
 use crate::family::Family;
 use crate::hash::HashKey;
-use crate::large::Large;
 use crate::memory::Memory;
 use crate::pressure::Pressure;
 use crate::shard::Shard;
+use crate::swarm::large::Large;
 
-/// Returns the networks of a peer in which there are others among `peers`. The peer itself is not counted.
+/// Returns the networks of `peer` that have other members among `peers`.
 pub(crate) fn networks_among<'p, P: Family + 'p>(
     peer: &P,
     peers: impl IntoIterator<Item = &'p P>,
@@ -33,7 +33,7 @@ pub(crate) fn networks_among<'p, P: Family + 'p>(
     found
 }
 
-/// Returns the networks of a peer of which there are others in its slot of a large swarm.
+/// Returns the networks of `peer` that have other members in its slot of a large swarm.
 pub(crate) fn networks_in_slot<P: Family>(
     large: &Large<P>,
     memory: &Memory,
@@ -48,14 +48,14 @@ pub(crate) fn networks_in_slot<P: Family>(
     found
 }
 
-/// The effect on the counts when a swarm changes between small and large.
+/// Which way a swarm is converted between small and large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Conversion {
     ToLarge,
     ToSmall,
 }
 
-/// Adapts the counts of the torrents of networks that have several peers in a swarm that is converted.
+/// Adapts the counts of networks with several peers to the conversion of their swarm.
 pub(crate) fn convert<P: Family>(pressure: &Pressure, key: &HashKey, peers: &[P], conversion: Conversion) {
     if !pressure.counts_torrents() {
         return;
@@ -64,7 +64,8 @@ pub(crate) fn convert<P: Family>(pressure: &Pressure, key: &HashKey, peers: &[P]
         let (before, slot) = (&peers[..index], peer.slot(key));
         let first = Networks::ALL.without(networks_among(peer, before));
         let in_slot = before.iter().filter(|other| other.slot(key) == slot);
-        // The first of its network counts in both forms, the first of another slot in a large swarm only.
+        // The first peer of its network counts in both forms. The first peer of another slot counts only in a large
+        // swarm.
         let further = Networks::ALL.without(networks_among(peer, in_slot)).without(first);
         match conversion {
             Conversion::ToLarge => pressure.add_torrent(peer, further),
@@ -74,8 +75,8 @@ pub(crate) fn convert<P: Family>(pressure: &Pressure, key: &HashKey, peers: &[P]
 }
 
 impl<P: Family> Shard<P> {
-    /// Decides whether a new peer may be stored. `present` returns those of its networks that have peers in the swarm.
-    /// Returns the others, for which the swarm is a new torrent.
+    /// Decides whether a new peer may be stored. `present` returns its networks that have peers in the swarm. Returns
+    /// the other networks, for which the torrent is new.
     #[inline]
     pub(crate) fn admit(
         &self,
@@ -91,7 +92,7 @@ impl<P: Family> Shard<P> {
         Ok(new)
     }
 
-    /// Stops counting a torrent for a peer that has left a swarm in which these peers remain.
+    /// Uncounts a torrent for a peer that has left a small swarm with these remaining peers.
     #[inline]
     pub(crate) fn leave_small<'p>(&self, peer: &P, remaining: impl FnOnce() -> &'p [P])
     where

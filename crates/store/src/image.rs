@@ -1,18 +1,17 @@
-//! The image of a store: everything about it that lies outside its pages, so that another process can continue with it.
+//! The image of a store: everything outside its pages that another process needs to continue with it.
 //!
-//! The pages themselves lie in a [`MemoryFile`], which the other process maps. The image is small: about a hundredth of
-//! them. It is no format for storage ([`crate::snapshot`] is): both processes must agree on the layout of pages, on the
-//! secrets and on the settings on which positions depend. Any difference shows in the header, and a damaged image in its
-//! checksum; then nothing is taken over. Each page is taken over by one owner, so an image cannot make two structures
-//! share memory.
+//! The pages lie in a [`MemoryFile`], which the other process maps. The image is about a hundredth of their size. It is
+//! no storage format ([`crate::snapshot`] is): both processes must agree on the layout of pages, on the secrets, and on
+//! the settings that affect positions. The header shows any difference, and the checksum shows damage; then nothing is
+//! taken over. Each page is taken over by one owner, so an image cannot make two structures share memory.
 //!
-//! Layout: a CRC-32 of the rest; then the header, the free pages, the counts of sources and the shards, in the encoding of
-//! `postcard`.
+//! Layout: a CRC-32 of the rest; then the header, the free pages, the counts of sources and the shards, in the encoding
+//! of `postcard`.
 //!
-//! The old process writes the image while it holds every lock of the store, and never releases the locks after it has
-//! let go. No thread of it can therefore touch the pages that the new process changes. Heap structures in shared memory
-//! were the alternative. They need an allocator of their own, and every pointer becomes an offset. Where the kernel
-//! refuses a memory file, the store is in private memory, and an upgrade copies it as a snapshot.
+//! The old process writes the image under every lock of the store. Once it has let go, it never releases the locks, so
+//! its threads cannot touch pages that the new process changes. Heap structures in shared memory would need their own
+//! allocator, and offsets in place of pointers. Without a memory file, the store is private, and an upgrade copies it
+//! as a snapshot.
 
 use std::io;
 use std::sync::Arc;
@@ -22,19 +21,19 @@ use serde::{Deserialize, Serialize};
 use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use crate::age::AgeClock;
-use crate::arena::{Arena, Claims, PAGE_BYTES};
 use crate::expiry::Sweep;
 use crate::family::{Family, Stored};
+use crate::memory::arena::{Arena, Claims, PAGE_BYTES};
+use crate::memory::file::MemoryFile;
+use crate::memory::slab::CLASS_BYTES;
 use crate::memory::{Memory, MemoryImage};
-use crate::memory_file::MemoryFile;
 use crate::retained::{RetainedImage, RetainedLine};
 use crate::shard::{Larges, Shard, Tally};
-use crate::slab::CLASS_BYTES;
 use crate::store::Store;
 use crate::swarms::Swarms;
 use crate::table::Table;
 
-/// The version of everything that an image and the pages contain. Any change of their layout or meaning increments it.
+/// The version of the contents of images and pages. Any change of their layout or meaning increments it.
 const LAYOUT: u32 = 3;
 
 /// Why a store was not taken over. It is intact, and a snapshot can move its swarms.
@@ -54,23 +53,21 @@ pub enum ImageError {
     Settings(&'static str),
 }
 
-/// The properties that two stores must have in common.
+/// The properties that two stores must share.
 #[derive(Debug, Serialize, Deserialize)]
 struct Header {
     layout: u32,
-    /// The sizes of pages, of lines, and of all blocks.
     sizes: [u32; 7],
-    /// A hash under the secrets.
+    /// A hash that depends on the secrets.
     key_check: u64,
     timeout_s: u32,
-    /// The number of positions of the peers of a source.
+    /// The number of positions of a source's peers.
     source_slots: Option<u64>,
     shards: u32,
-    /// The number of counters of sources.
     counts: u32,
 }
 
-/// The content of a shard outside its pages, except for what follows from the settings.
+/// The content of a shard outside its pages, except for values that follow from the settings.
 type ShardImage<P> = (
     AgeClock,
     Vec<u32>,
@@ -86,9 +83,9 @@ type ShardImage<P> = (
 type InfoHashBytes = [u8; size_of::<InfoHash>()];
 
 impl Store {
-    /// Calls `then` with the memory file and the image of the store while nothing can change in it: other threads that use
-    /// the store wait until `then` returns. From the moment at which another process uses the file, `then` must not
-    /// return. Returns `None` if the memory is private.
+    /// Calls `then` with the memory file and the image, while nothing in the store can change: threads that use the
+    /// store wait until `then` returns. `then` must not return once another process uses the file. Returns `None` if
+    /// the memory is private.
     pub fn freeze<T>(&self, then: impl FnOnce(&MemoryFile, &[u8]) -> T) -> Option<T> {
         let (file, header) = (self.arena().file()?, self.header());
         let _trimming = self.arena().pause_trimming();
@@ -105,10 +102,8 @@ impl Store {
         Some(then(file, &image))
     }
 
-    /// Lets this store, which must be empty and lie in the memory file of another one, continue with the image of that.
-    ///
-    /// # Errors
-    /// Returns why it cannot. The pages are as they were, but this store must not be used.
+    /// Lets this store continue with the image of another one. It must be empty and lie in that store's memory file.
+    /// The error says why it cannot. The pages are unchanged, but this store must not be used.
     pub fn resume(&mut self, image: &[u8]) -> Result<(), ImageError> {
         let (checksum, mut image) = image.split_first_chunk().ok_or(ImageError::Damaged)?;
         if crc32fast::hash(image) != u32::from_le_bytes(*checksum) {
@@ -176,7 +171,6 @@ impl Header {
 }
 
 impl<P: Family> Swarms<P> {
-    /// Replaces the shards by those of an image.
     fn resume(
         &mut self,
         arena: &Arc<Arena>,
@@ -188,7 +182,7 @@ impl<P: Family> Swarms<P> {
 }
 
 fn write(out: &mut Vec<u8>, value: &impl Serialize) {
-    // The encoding takes from a vector and returns it.
+    // The encoder takes the vector and returns it.
     *out = postcard::to_extend(value, core::mem::take(out)).expect("every value of an image can be encoded");
 }
 
@@ -209,7 +203,6 @@ fn write_shard<P: Family>(out: &mut Vec<u8>, shard: &Shard<P>) {
     );
 }
 
-/// Replaces the content of an empty shard by that of an image.
 fn read_shard<P: Family>(
     shard: &mut Shard<P>,
     arena: &Arc<Arena>,

@@ -1,22 +1,29 @@
 //! The memory of one shard: a reserve of pages, and blocks allocated from pages.
 //!
-//! An operation that adds an entry first checks that there is room, so that it cannot run out of memory half-way.
+//! An operation that adds an entry first checks for room, so that it cannot run out of memory half-way.
 //!
 //! An operation takes one page for a block, and six before a segment grows or splits. Between operations a shard holds
 //! two to four. Free pages and the reserves of shards are what costs memory, so they are few. The buffers for entries
 //! that move belong to all shards together.
+//!
+//! The pages lie in one `arena` for all shards, which may be a `file`. A `slab` divides them into blocks.
+
+pub(crate) mod arena;
+pub(crate) mod file;
+pub(crate) mod prefetch;
+pub(crate) mod slab;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::arena::{Arena, Claims, MoveBuffers, Page, Purpose};
-use crate::prefetch::{prefetch_all_lines, prefetch_bytes};
-use crate::slab::{BLOCK_BYTES_MAX, Block, Class, Slab, SlabImage};
+use self::arena::{Arena, Claims, MoveBuffers, Page, Purpose};
+use self::prefetch::{prefetch_all_lines, prefetch_bytes};
+use self::slab::{BLOCK_BYTES_MAX, Block, Class, Slab, SlabImage};
 
-/// Number of pages that any single operation may need. The maximum is reached when a segment of swarms is split: its two
-/// halves have nine full chunks, four of which fill a page, and a smaller block each. Every step of growth checks again.
+/// Number of pages that any single operation may need. The maximum is a split of a segment of swarms: its two halves
+/// have nine full chunks, four of which fill a page, and a smaller block each. Every step of growth checks again.
 pub(crate) const OPERATION_PAGES_MAX: usize = 6;
 
 /// Number of pages that a block needs.
@@ -25,29 +32,27 @@ const BLOCK_PAGES_MAX: usize = 1;
 /// Number of pages that stay in the reserve when others return to the arena.
 const RESERVE_PAGES: usize = 1;
 
-/// Reserve beyond which pages return to the arena. The difference keeps its lock from being taken for each page.
+/// Reserve beyond which pages return to the arena. The difference avoids its lock for single pages.
 const RESERVE_PAGES_MAX: usize = 3;
 
-/// New swarms are refused when less than this share of the ceiling is left, so that peers of existing swarms still find
-/// room.
+/// New swarms are refused when less than this share of the ceiling is left, so that existing swarms can still grow.
 const SWARM_MARGIN_SHARE: usize = 32;
 
-/// The pages of a shard by index, and how its slab divides them.
+/// The pages of a shard by index, and the division of its slab.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct MemoryImage {
     reserve: Vec<u32>,
     slab: SlabImage,
 }
 
-/// Pages and blocks of one shard.
 #[derive(Debug)]
 pub(crate) struct Memory {
     arena: Arc<Arena>,
     reserve: Vec<Page>,
     slab: Slab,
-    /// Number of pages that were taken from the arena and not returned.
+    /// Number of pages taken from the arena.
     pages: usize,
-    /// Whether entries are being moved: pages that become free may be needed again before the end.
+    /// Whether entries are moving, so that freed pages may be needed again before the end.
     is_moving: bool,
 }
 
@@ -56,13 +61,12 @@ impl Memory {
         Self { arena, reserve: Vec::new(), slab: Slab::new(), pages: 0, is_moving: false }
     }
 
-    /// Returns the image of this memory.
     pub(crate) fn image(&self) -> MemoryImage {
         let index = |page: &Page| self.arena.index_of(page);
         MemoryImage { reserve: self.reserve.iter().map(index).collect(), slab: self.slab.image(index) }
     }
 
-    /// Takes over the memory of an image. Returns `None` if its pages are not there to be claimed.
+    /// Takes over the memory of an image. Returns `None` if its pages cannot be claimed.
     pub(crate) fn resume(arena: &Arc<Arena>, image: MemoryImage, claims: &mut Claims<'_>) -> Option<Self> {
         let reserve: Option<Vec<Page>> = image.reserve.iter().map(|&index| claims.claim(index)).collect();
         let (reserve, slab) = (reserve?, Slab::resume(image.slab, |index| claims.claim(index))?);
@@ -70,7 +74,7 @@ impl Memory {
         Some(Self { arena: Arc::clone(arena), reserve, slab, pages, is_moving: false })
     }
 
-    /// Returns whether there is room for another peer: for a block now, and below the ceiling for a growth of its table,
+    /// Returns whether there is room for another peer: for a block now, and below the ceiling for growth of its table,
     /// which checks again.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
@@ -90,18 +94,17 @@ impl Memory {
         self.has_room() && self.arena.pages_left() >= self.arena.pages_max() / SWARM_MARGIN_SHARE
     }
 
-    /// Returns whether at least half of the ceiling is left, so that memory may be taken ahead of need.
+    /// Returns whether half of the ceiling is left, so that memory may be taken ahead of need.
     pub(crate) fn is_half_free(&self) -> bool {
         self.arena.pages_left() >= self.arena.pages_max() / 2
     }
 
-    /// Returns whether there is room for any single operation with this purpose.
     #[inline]
     pub(crate) fn has_room_for(&mut self, purpose: Purpose) -> bool {
         self.has_pages(OPERATION_PAGES_MAX, purpose)
     }
 
-    /// Returns whether there are this many pages in the reserve, after filling it up if possible.
+    /// Fills the reserve up, and returns whether it has this many pages.
     #[inline]
     #[allow(unsafe_code, reason = "the types do not tie a page to the life of its arena")]
     fn has_pages(&mut self, count: usize, purpose: Purpose) -> bool {
@@ -115,13 +118,12 @@ impl Memory {
         self.reserve.len() >= count
     }
 
-    /// Frees a page.
     pub(crate) fn put_page(&mut self, page: Page) {
         self.reserve.push(page);
         self.return_pages();
     }
 
-    /// Returns pages beyond the reserve to the arena, unless they may be needed in a moment.
+    /// Returns pages beyond the reserve to the arena, except during a move.
     fn return_pages(&mut self) {
         if self.reserve.len() > RESERVE_PAGES_MAX && !self.is_moving {
             let more = self.reserve.len() - RESERVE_PAGES;
@@ -130,7 +132,6 @@ impl Memory {
         }
     }
 
-    /// Allocates a block of zeroes.
     pub(crate) fn take_block(&mut self, class: Class) -> Block {
         let (slab, reserve) = (&mut self.slab, &mut self.reserve);
         let block = slab.take(class, || reserve.pop().expect("operations reserve memory before they begin"));
@@ -138,7 +139,6 @@ impl Memory {
         block
     }
 
-    /// Frees a block.
     pub(crate) fn put_block(&mut self, block: Block) {
         if let Some(page) = self.slab.put(block) {
             self.put_page(page);
@@ -158,31 +158,26 @@ impl Memory {
         new
     }
 
-    /// Returns the bytes of a block of this class.
     #[inline]
     pub(crate) fn block(&self, block: Block, class: Class) -> &[u8] {
         self.slab.bytes(block, class.bytes())
     }
 
-    /// Returns the bytes of a block of this class, for writing.
     #[inline]
     pub(crate) fn block_mut(&mut self, block: Block, class: Class) -> &mut [u8] {
         self.slab.bytes_mut(block, class.bytes())
     }
 
-    /// Returns the first bytes of a block.
     #[inline]
     pub(crate) fn block_start(&self, block: Block, length: usize) -> &[u8] {
         self.slab.bytes(block, length)
     }
 
-    /// Returns the first bytes of a block, for writing.
     #[inline]
     pub(crate) fn block_start_mut(&mut self, block: Block, length: usize) -> &mut [u8] {
         self.slab.bytes_mut(block, length)
     }
 
-    /// Returns the value with this index in a block of values.
     #[inline]
     pub(crate) fn in_block<T: FromBytes + KnownLayout + Immutable + Unaligned>(
         &self,
@@ -195,7 +190,6 @@ impl Memory {
         T::ref_from_bytes(bytes).expect("the slice has the size of the value")
     }
 
-    /// As `in_block`, for writing.
     #[inline]
     pub(crate) fn in_block_mut<T: FromBytes + IntoBytes + KnownLayout + Unaligned>(
         &mut self,
@@ -208,7 +202,7 @@ impl Memory {
         T::mut_from_bytes(bytes).expect("the slice has the size of the value")
     }
 
-    /// Returns three values from this index on in a block of values.
+    /// Returns three consecutive values of a block, from this index on.
     #[inline]
     pub(crate) fn three_in_block<T: FromBytes + KnownLayout + Immutable + Unaligned>(
         &self,
@@ -221,33 +215,30 @@ impl Memory {
         <[T; 3]>::ref_from_bytes(bytes).expect("the slice has the size of three values")
     }
 
-    /// Prefetches this many bytes from the start of the value with this index in a block of values.
+    /// Prefetches `bytes` of a block of values, from the value with this index on.
     #[inline(always)]
     pub(crate) fn prefetch_in_block<T>(&self, block: Block, index: usize, bytes: usize) {
         let (page, offset) = self.slab.place(block);
         prefetch_bytes(page.as_ptr().wrapping_add(offset + index * size_of::<T>()), bytes);
     }
 
-    /// Begins to move entries: returns buffers for their lines, and retains free pages for the new ones.
+    /// Begins to move entries: returns buffers for their lines, and retains freed pages for the new ones.
     pub(crate) fn begin_move(&mut self) -> MoveBuffers {
         self.is_moving = true;
         self.arena.take_buffers()
     }
 
-    /// Ends a move.
     pub(crate) fn end_move(&mut self, buffers: MoveBuffers) {
         self.is_moving = false;
         self.arena.put_buffers(buffers);
         self.return_pages();
     }
 
-    /// Prefetches the beginning of a block.
     #[inline]
     pub(crate) fn prefetch_block(&self, block: Block) {
         self.prefetch_in_block::<u8>(block, 0, 1);
     }
 
-    /// Prefetches a block of this class.
     #[inline]
     pub(crate) fn prefetch_whole_block(&self, block: Block, class: Class) {
         prefetch_all_lines(self.block(block, class));

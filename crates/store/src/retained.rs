@@ -1,23 +1,22 @@
 //! The completed downloads of torrents that have no peers.
 //!
-//! A swarm without peers is removed, because any client could fill the store with empty swarms. If the operator wants
-//! it, the number of its completed downloads stays, if there were any: 26 bytes in a table beside the table of
-//! swarms. The number returns to the torrent with its next peer. An entry is forgotten after a time that the
-//! operator sets.
+//! A swarm without peers is removed, because any client could fill the store with empty swarms. On the operator's
+//! request, the number of its completed downloads stays if it is above zero: 26 bytes in a table beside the table of
+//! swarms. The number returns to the torrent with its next peer. An entry is forgotten after a time that the operator
+//! sets.
 //!
-//! In a full table, an entry is forgotten for each new one. The two lines of the new entry, which secrets select, are the
-//! candidates: the entry with the fewest downloads goes, to within a power of two, and the oldest among equals. The new entry is
-//! a candidate as well. To displace a torrent with many downloads, an attacker has to complete as many of other torrents,
-//! and of as many torrents as the table holds to displace all; for each torrent, few downloads of a source are counted.
+//! In a full table, each new entry displaces one. The candidates are the new entry and those in its two lines, which
+//! secrets select. The entry with the fewest downloads goes, to within a power of two, and the oldest among equals. To
+//! displace a torrent with many downloads, an attacker has to complete as many of other torrents; to displace all, as
+//! many torrents as the table holds. Few downloads of a source count for each torrent.
 //!
-//! Entries lie in a `Table` as swarms do, so their memory is in the arena and they grow a segment at a time. With the
-//! same seed, a window of a walk or of an export covers both tables. An announce to an existing swarm never touches the
+//! Entries lie in a `Table` as swarms do, so their memory is in the arena and grows a segment at a time. With the same
+//! seed, a window of a walk or of an export covers both tables. An announce to an existing swarm never touches the
 //! table. An announce that creates a swarm looks there, and so does a scrape that finds no swarm.
 //!
-//! A list by age was the alternative. It costs eight bytes more and a miss for each change, and a flood of cheap
-//! entries would push all others out. The number of downloads is what costs an attacker something. Ages are hours of
-//! the clock of ages, so they do not jump. The relay has no such table: its swarms are on the heap, and few trackers of
-//! WebTorrent publish counts.
+//! A list by age would cost eight more bytes and a miss for each change, and a flood of cheap entries would push all
+//! others out. The number of downloads costs an attacker something. Ages are hours of the clock of ages, so they do not
+//! jump. The relay has no such table: its swarms are on the heap, and few WebTorrent trackers publish counts.
 
 use core::cmp::Reverse;
 use core::fmt::Debug;
@@ -31,34 +30,32 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::age::AgeTime;
 use crate::hash::{HashKey, Seed};
-use crate::info_hash::{self, Rest, slot_of};
 use crate::memory::Memory;
+use crate::table::info_hash::{self, Rest, slot_of};
 use crate::table::{At, Bucket, Table};
 
-/// How long a sweep over a table takes, in seconds. Entries are forgotten to the hour.
+/// Length of a sweep over a table in seconds. Entries are forgotten to the hour.
 const SWEEP_S: u32 = 3600;
 
-/// The number of hours that says that a stamp was set by a thread whose clock is slightly ahead.
+/// The hour of a stamp from a thread whose clock is slightly ahead.
 const HOURS_FUTURE: u16 = u16::MAX - 1;
 
-/// Maximum time in hours after which an entry is forgotten, which is five years. Two further years pass before an age could
-/// be misread.
+/// Maximum time in hours until an entry is forgotten: five years. An age could be misread two years later.
 pub const RETAINED_HOURS_MAX: u16 = 5 * 365 * 24;
 
-/// The limits on the counts that the shards of a family retain.
+/// The limits on retained counts, for the shards of a family.
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
     /// Maximum number of entries of a shard.
     max: AtomicU32,
     /// The age in hours at which an entry is forgotten.
     hours: AtomicU32,
-    /// The number of entries in all shards.
     len: AtomicU64,
 }
 
 impl Retention {
-    /// Changes the limits. Entries that are too old go within an hour, those that are too many within a day. A maximum of
-    /// zero makes all of them too old.
+    /// Changes the limits. Entries that are too old go within an hour, surplus ones within a day. A maximum of zero
+    /// makes all too old.
     pub(crate) fn set(&self, of_shard_max: u32, hours: u16) {
         self.max.store(of_shard_max, Ordering::Relaxed);
         self.hours.store(hours.min(RETAINED_HOURS_MAX).into(), Ordering::Relaxed);
@@ -74,34 +71,33 @@ impl Retention {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// Returns whether an entry of this age in hours is to be forgotten.
+    /// Returns whether an entry of this age in hours is due.
     fn is_overdue(&self, age: u16) -> bool {
         self.max() == 0 || u32::from(age) >= self.hours.load(Ordering::Relaxed) && age < HOURS_FUTURE
     }
 }
 
-/// The completed downloads of a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RetainedEntry {
     pub(crate) id: InfoHash,
     pub(crate) completed: u32,
-    /// When its last peer left, see [`AgeTime::hour`].
+    /// When the last peer left, see [`AgeTime::hour`].
     pub(crate) hour: u16,
 }
 
 impl RetainedEntry {
-    /// Returns the time since its last peer has left in hours.
+    /// Returns the hours since the last peer left.
     fn age(&self, now: AgeTime) -> u16 {
         now.hour().wrapping_sub(self.hour)
     }
 
-    /// Returns the time since its last peer has left in seconds.
+    /// Returns the seconds since the last peer left.
     pub(crate) fn age_s(&self, now: AgeTime) -> u32 {
         let age = self.age(now);
         if age < HOURS_FUTURE { u32::from(age) * 3600 } else { 0 }
     }
 
-    /// Returns a number that is lowest for the entry to forget first.
+    /// Returns a number that is lowest for the first entry to forget.
     fn worth(&self, now: AgeTime) -> (u32, Reverse<u32>) {
         (self.completed.max(1).ilog2(), Reverse(self.age_s(now)))
     }
@@ -179,17 +175,16 @@ impl Bucket for RetainedLine {
     }
 }
 
-/// The progress of the sweep over a table.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sweep {
     started_s: u32,
     /// The number of the next line.
     line: u32,
-    /// The number of segments that settle when all lines have been visited.
+    /// The number of segments that still have to settle after the last line.
     unsettled: u32,
 }
 
-/// Everything of a [`Retained`] outside its pages, except for what follows from the settings.
+/// The parts of a [`Retained`] outside its pages, except for values that follow from the settings.
 pub(crate) type RetainedImage = (Table<RetainedLine>, Sweep);
 
 /// The completed downloads of the torrents of a shard that have no peers.
@@ -201,7 +196,7 @@ pub(crate) struct Retained {
 }
 
 impl Retained {
-    /// Creates an empty table. With the seed of the table of swarms, a walk finds torrents of both together.
+    /// Creates an empty table. With the seed of the table of swarms, a walk finds both tables' torrents together.
     pub(crate) fn new(seed: Seed, retention: Arc<Retention>) -> Self {
         Self { table: Table::new(seed), sweep: Sweep::default(), retention }
     }
@@ -211,19 +206,17 @@ impl Retained {
         (&self.table, &self.sweep)
     }
 
-    /// Continues with the pages of another process. There must be no entries yet.
+    /// Continues with the pages of another process. The table must be empty.
     pub(crate) fn resume(&mut self, (table, sweep): RetainedImage) {
         self.retention.len.fetch_add(table.len().into(), Ordering::Relaxed);
         (self.table, self.sweep) = (table, sweep);
     }
 
-    /// Returns whether there are none.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.table.len() == 0
     }
 
-    /// Returns the completed downloads of a torrent.
     #[inline]
     pub(crate) fn completed(&self, memory: &Memory, hash: u64, id: &InfoHash) -> u32 {
         if self.is_empty() { 0 } else { self.find(memory, hash, id).map_or(0, |(_, entry)| entry.completed) }
@@ -247,7 +240,7 @@ impl Retained {
         entry.completed
     }
 
-    /// Adds the completed downloads of a torrent that has no entry, as far as there is room for it.
+    /// Adds the completed downloads of a torrent without an entry, if there is room.
     pub(crate) fn insert(&mut self, memory: &mut Memory, key: &HashKey, entry: &RetainedEntry, now: AgeTime) {
         let is_useless = entry.completed == 0 || self.retention.is_overdue(entry.age(now));
         if is_useless || !memory.has_room_for_swarm() {
@@ -286,8 +279,7 @@ impl Retained {
         self.retention.len.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Forgets the entries that are due, as far as the sweep should have come by `now_s`. Returns whether the budget ended before
-    /// that.
+    /// Forgets due entries, up to the sweep's due position at `now_s`. Returns whether the budget ended before.
     pub(crate) fn expire(
         &mut self,
         memory: &mut Memory,
@@ -311,7 +303,7 @@ impl Retained {
         self.sweep.line >= self.table.end() && self.settle(memory, key, budget)
     }
 
-    /// Visits the next line. If there are too many entries, one of each line goes.
+    /// Visits the next line. If there are too many entries, each line loses one.
     fn expire_line(&mut self, memory: &mut Memory, key: &HashKey, now: AgeTime) {
         let number = self.sweep.line;
         while let Some(at) = self.overdue_in(memory, number, now) {
@@ -358,7 +350,7 @@ impl Drop for Retained {
     }
 }
 
-/// Returns the entry that is to be forgotten first, of those of a line and another one.
+/// Returns the entry to forget first, among a line's entries and another one.
 fn least_of(line: &RetainedLine, now: AgeTime, other: Option<RetainedEntry>) -> Option<RetainedEntry> {
     (0..line.len()).map(|slot| line.entry(slot)).chain(other).min_by_key(|entry| entry.worth(now))
 }

@@ -1,35 +1,37 @@
 //! The selection of peers for a reply: as many as wanted, each other peer equally likely, none twice, never the
 //! announcer itself.
 //!
-//! The peers of a table form a ring, in the order of its lines. A sample is a few runs of neighbours, each of which
-//! starts at a uniformly chosen peer; a run that would overlap an earlier one is drawn again. No position in the ring is
-//! preferred to another, so every peer is equally likely, while only a few cache lines are touched.
+//! The peers of a table form a ring, in the order of its lines. A sample is a few runs of neighbours. Each run starts
+//! at a uniformly chosen peer, and is drawn again if it would overlap an earlier one. No position in the ring is
+//! preferred, so every peer is equally likely, while the sample touches only a few cache lines.
 //!
-//! A run has at least 15 neighbours. The draws of one sample are not independent: neighbours are given out together, so
-//! a reply of 30 peers shows two neighbourhoods. The neighbours of a peer change whenever its segment is rebuilt. Runs
-//! of nine took a quarter more instructions. A sample of whole lines would be simpler, but favours peers of emptier
-//! lines by a few per cent.
+//! A run has at least 15 neighbours. The draws of one sample are not independent: neighbours come together, so a reply
+//! of 30 peers shows two neighbourhoods. The neighbours of a peer change whenever its segment is rebuilt. Runs of nine
+//! took a quarter more instructions. A sample of whole lines would be simpler, but favours peers of emptier lines by a
+//! few per cent.
+
+pub(crate) mod selection;
 
 use arrayvec::ArrayVec;
 use zerocopy::IntoBytes;
 
 use crate::family::{Family, PeerRow};
-use crate::large::Large;
 use crate::memory::Memory;
-use crate::small::{Small, copy_peers};
+use crate::swarm::large::Large;
+use crate::swarm::small::{Small, copy_peers};
 use crate::table::{At, Bucket, Table};
 
 /// Maximum number of runs of a sample. More would be slightly more random and touch more lines.
 const RUNS_MAX: usize = 8;
 
-/// Number of lines that are prefetched for each run: as many as it copies without a branch.
+/// Number of lines to prefetch for each run: as many as it copies without a branch.
 const RUN_LINES: usize = 3;
 
-/// Maximum number of lines of a single long run that are prefetched.
+/// Maximum number of lines to prefetch for a single long run.
 const LONG_RUN_LINES_MAX: usize = 8;
 
-/// Number of draws after which a sample that finds no free range becomes a single run. Reached only in a table that
-/// expiry has just emptied almost completely.
+/// Number of draws after which a sample without a free range becomes a single run. Only a table that expiry has almost
+/// emptied needs so many.
 const DRAWS_MAX: usize = 256;
 
 /// Number of lines that a single run may cross beyond one for each wanted peer.
@@ -70,8 +72,8 @@ pub(crate) fn share_of_seeders(
     whole + usize::from(rng.usize(..others) < rest)
 }
 
-/// Samples a small swarm for a seeder, which receives leechers only, or for a leecher, which receives a mix. `member`
-/// is the index of the announcer if it is in the swarm. Returns the number of bytes written.
+/// Samples a small swarm for a seeder, which gets leechers only, or for a leecher, which gets a mix. `member` is the
+/// index of the announcer, if it is in the swarm. Returns the number of bytes written.
 #[inline]
 pub(crate) fn sample_small_for<P: Family>(
     small: &Small<'_, P>,
@@ -88,7 +90,7 @@ pub(crate) fn sample_small_for<P: Family>(
     }
 }
 
-/// As [`sample_small_for`], for a large swarm. A member is in the table of its role.
+/// Like [`sample_small_for`], for a large swarm. A member is in the table of its role.
 #[inline]
 pub(crate) fn sample_large_for<P: Family>(
     large: &Large<P>,
@@ -108,7 +110,7 @@ pub(crate) fn sample_large_for<P: Family>(
     written + sample_table(&large.leechers, memory, member, wanted - share, rng, &mut out[written..])
 }
 
-/// Samples part of a small swarm: `peers` without the one at `skip`. Returns the number of bytes written.
+/// Samples `peers` except the one at `skip`. Returns the number of bytes written.
 pub(crate) fn sample_small<P: Family>(
     peers: &[P],
     skip: Option<usize>,
@@ -125,8 +127,8 @@ pub(crate) fn sample_small<P: Family>(
         let written = copy_peers(before, out);
         return written + copy_peers(after, &mut out[written..]);
     }
-    // Takes chunks of neighbours in random order. The ring of the others is rotated at random, so that chunk borders have
-    // no fixed position.
+    // Takes chunks of neighbours in random order. The ring is rotated at random, so that chunk borders have no fixed
+    // position.
     let rotation = rng.usize(..others);
     let chunks = others.div_ceil(CHUNK);
     let mut order: [u8; CHUNKS_MAX] = CHUNK_NUMBERS;
@@ -147,8 +149,8 @@ pub(crate) fn sample_small<P: Family>(
     written
 }
 
-/// Copies `count` peers, from the one at `start` on, of the ring that consists of all peers but the one at `skip`.
-/// Returns the number of bytes written. The content of `out` behind them is unspecified.
+/// Copies `count` peers from `start` on, in the ring of all peers except the one at `skip`. Returns the number of bytes
+/// written. The rest of `out` is unspecified.
 #[inline]
 fn copy_of_ring<P: Family>(
     peers: &[P],
@@ -189,7 +191,7 @@ where
     P: Family,
     B: Bucket + PeerRow<P>,
 {
-    // Each table has random numbers of its own, so that `prefetch_table` draws the same ones, however many this takes.
+    // Each table has its own random numbers, so that `prefetch_table` draws the same ones.
     let rng = &mut rng.fork();
     let others = table.len() as usize - usize::from(skip.is_some());
     let wanted = wanted.min(others);
@@ -200,14 +202,14 @@ where
     if has_space_for_runs(wanted, others) && ring.sample_runs(wanted, rng, out) {
         return wanted * size_of::<P>();
     }
-    // Expiry may have just emptied most lines of the table. The reply then has only the peers of a few lines, so that no
-    // request waits for a long walk.
+    // Expiry may have just emptied most lines of the table. The reply then has the peers of only a few lines, so that
+    // no request waits for a long walk.
     let (_, written) = ring.sample_run(ring.start(rng), wanted, wanted + SPARE_LINES_MAX, out);
     written
 }
 
-/// Prefetches the lines that [`sample_table`] will examine first if it is called with the same `wanted` and an equal
-/// `rng`. If the table changes in between, the only effect is that the wrong lines were prefetched.
+/// Prefetches the lines that [`sample_table`] will first examine with the same `wanted` and an equal `rng`. If the
+/// table changes in between, these are just the wrong lines.
 pub(crate) fn prefetch_table<B: Bucket>(
     table: &Table<B>,
     memory: &Memory,
@@ -223,12 +225,12 @@ pub(crate) fn prefetch_table<B: Bucket>(
     let ring = Ring::new(table, memory, None);
     if has_space_for_runs(wanted, others) {
         let runs = wanted.div_ceil(Ring::<B>::run_length(wanted));
-        // Some of the starting points that are drawn are empty slots.
+        // Some of the drawn starting points are empty slots.
         for _ in 0..runs * 3 / 2 {
             table.prefetch_lines(memory, ring.draw(rng).line, RUN_LINES);
         }
     } else {
-        // A single run of all wanted peers. Its first line is used in part, and the others are not full.
+        // A single run has all wanted peers. Its first line is used in part, and the others are not full.
         let lines = (1 + (wanted * 4 / 3).div_ceil(B::SLOTS)).min(LONG_RUN_LINES_MAX);
         table.prefetch_lines(memory, ring.draw(rng).line, lines);
     }
@@ -239,14 +241,13 @@ fn has_space_for_runs(wanted: usize, others: usize) -> bool {
     wanted * 3 <= others
 }
 
-/// Returns a number below `range` that depends on the first bits of a random number, and the other bits.
+/// Returns a number below `range` from the first bits of a random number, and the other bits.
 #[inline]
 fn scaled(random: u64, range: usize) -> (usize, u64) {
     let high = ((u128::from(random) * range as u128) >> 64) as u64;
     (usize::try_from(high).unwrap_or(0), random.wrapping_mul(range as u64))
 }
 
-/// The peers of a table as a ring of lines.
 struct Ring<'a, B> {
     table: &'a Table<B>,
     memory: &'a Memory,
@@ -255,7 +256,7 @@ struct Ring<'a, B> {
     extent: (usize, usize),
 }
 
-/// The ring index of the first slot of a run, and the number of slots from there to its last one.
+/// The ring index of a run's first slot, and the number of slots from there to its last one.
 #[derive(Clone, Copy, Default)]
 struct Run {
     first: u64,
@@ -263,7 +264,6 @@ struct Run {
 }
 
 impl Run {
-    /// Returns whether two runs of a ring of `ring_len` slots overlap.
     #[inline]
     fn touches(&self, other: &Self, ring_len: u64) -> bool {
         self.contains(other.first, ring_len) | other.contains(self.first, ring_len)
@@ -275,7 +275,6 @@ impl Run {
     }
 }
 
-/// Returns the number of steps from one index of a ring to another.
 #[inline]
 fn distance(from: u64, to: u64, ring_len: u64) -> u64 {
     if to < from { to + ring_len - from } else { to - from }
@@ -286,7 +285,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
         Self { table, memory, skip, extent: table.extent() }
     }
 
-    /// Samples several runs. Returns `false` if no free ranges were found for them.
+    /// Samples several runs. Returns `false` if they find no free ranges.
     fn sample_runs<P: Family>(&self, wanted: usize, rng: &mut fastrand::Rng, out: &mut [u8]) -> bool
     where
         B: PeerRow<P>,
@@ -311,14 +310,13 @@ impl<'a, B: Bucket> Ring<'a, B> {
         false
     }
 
-    /// Returns the number of peers in a run, for a sample of `wanted` peers: at least what two or three lines hold on
-    /// average, so that the usual 30 or 50 peers take two to four runs.
+    /// Returns the number of peers in a run: at least the average content of two or three lines, so that the usual 30
+    /// or 50 peers take two to four runs.
     fn run_length(wanted: usize) -> usize {
         wanted.div_ceil(RUNS_MAX).max(B::SLOTS * 5 / 3)
     }
 
-    /// Writes `count` peers from `start` on, by the fastest method that applies. Returns `None` if `start` is not a
-    /// peer.
+    /// Writes `count` peers from `start` on, by the fastest applicable method. Returns `None` if `start` is not a peer.
     #[inline]
     fn run_from<P: Family>(&self, start: At, count: usize, out: &mut [u8]) -> Option<Run>
     where
@@ -334,9 +332,9 @@ impl<'a, B: Bucket> Ring<'a, B> {
             .or_else(|| Some(self.sample_run(start, count, usize::MAX, out).0))
     }
 
-    /// As `sample_run`, but without a branch that depends on where in a line the run begins, which no processor can
-    /// predict: every copy has the size of a whole line. Returns `None` if the run is too long for that, if it comes near
-    /// the announcer, or if `out` has no space for whole lines. It may overwrite bytes behind the run in `out`.
+    /// Like `sample_run`, but every copy has the size of a whole line, because no processor can predict where in a line
+    /// the run begins. Returns `None` if the run is too long for that, if it comes near the announcer, or if `out` has
+    /// no space for whole lines. It may overwrite bytes behind the run in `out`.
     #[inline]
     fn copy_short_run<P: Family>(
         &self,
@@ -356,7 +354,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
         if near_skip || count > from_two + third.len() || out.len() < from_two * peer_bytes + line_bytes {
             return None;
         }
-        // The bytes behind the last peer of a line are overwritten by the next copy.
+        // The next copy overwrites the bytes behind the last peer of a line.
         out[..line_bytes].copy_from_slice(&lines.as_bytes()[start.slot() * peer_bytes..][..line_bytes]);
         out[from_first * peer_bytes..][..line_bytes].copy_from_slice(second.slots().as_bytes());
         if count > from_two {
@@ -407,8 +405,8 @@ impl<'a, B: Bucket> Ring<'a, B> {
         (Run::default(), written)
     }
 
-    /// Writes up to `count` peers of a line from slot `from` on, without the announcer, which is among them. Returns how
-    /// many, and the slot behind the last one.
+    /// Writes up to `count` peers of the announcer's line from slot `from` on, without the announcer. Returns their
+    /// number, and the slot behind the last one.
     #[cold]
     fn copy_around_skip<P: Family>(
         &self,
@@ -428,7 +426,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
         (before.len() + after.len(), end)
     }
 
-    /// Draws a peer, each equally likely. In a table that is almost empty, draws any line.
+    /// Draws a peer, each equally likely. In an almost empty table, draws any line.
     fn start(&self, rng: &mut fastrand::Rng) -> At {
         let peer = (0..DRAWS_MAX).map(|_| self.draw(rng)).find(|&at| self.is_peer(at));
         peer.unwrap_or_else(|| At::new(self.draw(rng).line, 0))
@@ -437,7 +435,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
     /// Draws a slot, each equally likely, with or without a peer. It may be in a line that does not exist.
     #[inline]
     fn draw(&self, rng: &mut fastrand::Rng) -> At {
-        // One random number serves for all: each step takes what the one before has left of it.
+        // One random number serves for all: each step takes what the previous one has left of it.
         let (segments, lines) = self.extent;
         let (segment, rest) = scaled(rng.u64(..), segments);
         let (line, rest) = scaled(rest, lines);
@@ -445,7 +443,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
         At::new(Table::<B>::number(segment, line), slot)
     }
 
-    /// Returns whether a slot holds a peer that may be part of the sample.
+    /// Returns whether a slot holds a peer other than the announcer.
     fn is_peer(&self, at: At) -> bool {
         !self.skips(at) && self.table.line(self.memory, at.line).is_some_and(|line| at.slot() < line.len())
     }
@@ -474,11 +472,11 @@ mod tests {
     use shoal_base::PeerV4;
 
     use super::*;
-    use crate::arena::Arena;
     use crate::family::Stored;
     use crate::hash::HashKey;
-    use crate::peer_line::PeerEntry;
+    use crate::memory::arena::Arena;
     use crate::stamp::Stamp;
+    use crate::swarm::peer_line::PeerEntry;
 
     fn peer(number: u16) -> PeerV4 {
         let [high, low] = number.to_be_bytes();

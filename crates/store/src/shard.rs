@@ -1,8 +1,8 @@
 //! One shard: a part of the swarms of one family, with the memory they live in. Only one thread uses it at a time.
 //!
-//! An announce that only renews the stamp of its peer has a short way of its own (`renew`), since most announces are of
-//! this kind. The general way would have the same effect at twice the cost: it is 17 KB of code if the compiler puts it
-//! into one function, and most of its instructions move values between the stack and registers.
+//! Most announces only renew the stamp of their peer, so these have a short path (`renew`). The general path would have
+//! the same effect at twice the cost: inlined into one function, it is 17 KB of code, mostly moves between the stack
+//! and registers.
 
 mod downloads;
 mod larges;
@@ -24,23 +24,22 @@ pub(crate) use self::larges::Larges;
 use crate::Place;
 use crate::age::{AgeClock, AgeStamp};
 use crate::api::{Announce, Announced, Rejection};
-use crate::arena::Arena;
 use crate::expiry::Sweep;
 use crate::family::{Family, PeerRow};
 use crate::hash::{HashKey, Seed};
-use crate::info_hash;
 use crate::memory::Memory;
-use crate::peer_line::PeerEntry;
+use crate::memory::arena::Arena;
 use crate::pressure::Pressure;
 use crate::retained::{Retained, Retention};
-use crate::small::SmallMut;
 use crate::source_limit::SourceLimit;
 use crate::stamp::{Stamp, Ticks};
+use crate::swarm::line::{DOWNLOADS_MAX, Form, Swarm, SwarmRow};
+use crate::swarm::peer_line::PeerEntry;
+use crate::swarm::small::SmallMut;
 use crate::swarm::{Change, Outcome};
-use crate::swarm_line::{DOWNLOADS_MAX, Form, Swarm, SwarmRow};
+use crate::table::info_hash;
 use crate::table::{At, Bucket, Table};
 
-/// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) swarms: u64,
@@ -57,13 +56,11 @@ impl Tally {
         self.expired + self.evicted
     }
 
-    /// Returns the number of peers.
     pub(crate) fn peers(&self) -> u64 {
         self.seeders + self.leechers
     }
 }
 
-/// Settings that all shards of a store share.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) key: HashKey,
@@ -72,7 +69,6 @@ pub(crate) struct Rules {
     pub(crate) pressure: Arc<Pressure>,
 }
 
-/// A part of the swarms of one family.
 #[derive(Debug)]
 pub(crate) struct Shard<P: Family> {
     pub(crate) key: HashKey,
@@ -85,7 +81,7 @@ pub(crate) struct Shard<P: Family> {
     /// Recently completed downloads, so that a peer that leaves and returns is not counted again.
     pub(crate) completions: Recent,
     pub(crate) swarms: Table<P::SwarmLine>,
-    /// The downloads of torrents that have [`DOWNLOADS_MAX`] or more.
+    /// The downloads of torrents that have at least [`DOWNLOADS_MAX`].
     pub(crate) many_downloads: BTreeMap<InfoHash, u32>,
     /// The downloads of torrents without peers.
     pub(crate) retained: Retained,
@@ -98,8 +94,8 @@ pub(crate) struct Shard<P: Family> {
     pub(crate) memory: Memory,
 }
 
-/// Returns the seed of the tables of swarms of the shards with this index. It is the same for both families, so that a
-/// walk finds both swarms of a torrent together.
+/// Returns the seed of the tables of swarms of the shards with this index. Both families share it, so that a walk finds
+/// both swarms of a torrent together.
 pub(crate) fn seed_of_swarms(key: &HashKey, shard: u64) -> Seed {
     key.seed(shard, 0)
 }
@@ -139,14 +135,13 @@ impl<P: Family> Shard<P> {
         self.search_again(place)
     }
 
-    /// As `search`. Announces of a batch do not call it if a prefetch has found their swarm, so it is not part of their
-    /// way.
+    /// Like `search`. Not inlined, because announces of a batch skip it if a prefetch has found their swarm.
     #[inline(never)]
     fn search_again(&self, place: &Place) -> Option<(At, &P::SwarmLine)> {
         self.search(place)
     }
 
-    /// As `find`, without the hint of an earlier search.
+    /// Like `find`, without the hint of an earlier search.
     #[inline(always)]
     pub(crate) fn search(&self, place: &Place) -> Option<(At, &P::SwarmLine)> {
         self.swarms.find(&self.memory, place.hash, |line| line.slot(&place.id))
@@ -173,9 +168,9 @@ impl<P: Family> Shard<P> {
         self.announce_change(place, found, announce, now_s, rng, out)
     }
 
-    /// Renews the stamp of a peer that is in its swarm and keeps its role, and writes its sample. Returns the
-    /// seeders and leechers, the number of peers written, and whether it is the first of its period; or `None`, without a
-    /// change, if the announce is another one. Most announces are of this kind, and `announce_change` would have the same effect at twice the cost.
+    /// Renews the stamp of a peer that keeps its role, and writes its sample. Returns the seeders and leechers, the
+    /// number of peers written, and whether the announce is the first of its period. Returns `None`, without a change,
+    /// for any other announce. Most announces are renewals, which would cost twice as much in `announce_change`.
     #[inline(always)]
     fn renew(
         &mut self,
@@ -221,7 +216,7 @@ impl<P: Family> Shard<P> {
         Some((roles, bytes / size_of::<P>(), change))
     }
 
-    /// As `announce`, for any announce, given the location, form and downloads of the swarm if there is one.
+    /// Like `announce`, for any announce, with the location, form and downloads of the swarm if it exists.
     #[inline(never)]
     fn announce_change(
         &mut self,
@@ -279,7 +274,7 @@ impl<P: Family> Shard<P> {
         Ok(Announced { counts: Counts { seeders, leechers, completed }, peers, change: of_peer })
     }
 
-    /// Returns whether a peer has announced later than `at_s`, by a tick at least.
+    /// Returns whether a peer has announced at least a tick later than `at_s`.
     pub(crate) fn has_announced_since(&self, place: &Place, peer: &P, at_s: u32) -> bool {
         let form = self.find(place).map(|(at, line)| line.form(at.slot()));
         let stamp = form.and_then(|form| self.stamp(&form, peer));
@@ -310,7 +305,7 @@ impl<P: Family> Shard<P> {
         Counts { completed, ..Counts::default() }
     }
 
-    /// Returns the counts of a swarm, and writes a sample for a peer that is not a member of it.
+    /// Returns the counts of a swarm, and writes a sample for a peer that is no member.
     pub(crate) fn serve_non_member(
         &self,
         place: &Place,
@@ -333,13 +328,11 @@ impl<P: Family> Shard<P> {
         self.swarms.reserve(&mut self.memory, &self.key, swarms);
     }
 
-    /// Returns the counts of the swarm in a slot.
     fn counts(&self, line: &P::SwarmLine, slot: usize, id: &InfoHash) -> Counts {
         let (seeders, leechers) = self.roles(&line.form(slot));
         Counts { seeders, leechers, completed: self.completed(line.downloads(slot), id) }
     }
 
-    /// Returns the numbers of seeders and leechers of a swarm.
     #[inline]
     pub(crate) fn roles(&self, form: &Form<P>) -> (u32, u32) {
         match form {
@@ -352,14 +345,13 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Returns the form of the swarm at `at`.
     #[inline]
     pub(crate) fn form(&self, at: At) -> Option<Form<P>> {
         let line = self.swarms.line(&self.memory, at.line)?;
         (at.slot() < line.len()).then(|| line.form(at.slot()))
     }
 
-    /// Removes a swarm without peers from the table. The caller lets the table settle some time afterwards.
+    /// Removes a swarm without peers from the table. The caller lets the table settle later.
     pub(crate) fn take_out_swarm(&mut self, at: At) {
         let line = self.swarms.line_mut(&mut self.memory, at);
         if line.downloads(at.slot()) == DOWNLOADS_MAX {
@@ -370,7 +362,7 @@ impl<P: Family> Shard<P> {
         self.tally.swarms -= 1;
     }
 
-    /// Creates a swarm with its first peer, which receives no peers.
+    /// Creates a swarm with its first peer, which gets no peers.
     #[inline(never)]
     fn create(&mut self, place: &Place, announce: &Announce<P>, now_s: u32) -> Result<Announced, Rejection> {
         let new = self.admit(&announce.peer, Networks::default)?;
@@ -379,7 +371,7 @@ impl<P: Family> Shard<P> {
         }
         let seeds = announce.action != Action::Leech;
         let completes = announce.action == Action::Complete;
-        // One that joins as a seeder has downloaded nothing, or its download is counted now.
+        // A peer that joins as a seeder has downloaded nothing, or its download is counted now.
         let stamp = Stamp::new(self.ticks.at(now_s), seeds);
         let entry = PeerEntry { peer: announce.peer, stamp };
         let is_download = completes && {
@@ -396,8 +388,8 @@ impl<P: Family> Shard<P> {
         Ok(Announced { counts, peers: 0, change })
     }
 
-    /// Inserts a swarm with its first peer, for whose networks `new` it is a new torrent. Returns where, or `None` if there
-    /// is not enough memory.
+    /// Inserts a swarm with its first peer. The torrent is new to the peer's networks `new`. Returns the location, or
+    /// `None` if memory is short.
     #[inline]
     pub(crate) fn insert_single(
         &mut self,
@@ -418,7 +410,7 @@ impl<P: Family> Shard<P> {
         Some(at)
     }
 
-    /// Notes that the counts of a torrent have changed, if changes are watched.
+    /// Notes a change of a torrent's counts, if changes are watched.
     #[inline]
     pub(crate) fn note_change(&mut self, hash: u64, id: &InfoHash) {
         if let Some(changes) = &mut self.changes {
@@ -426,7 +418,7 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Notes that the counts of the swarm at `at` have changed, if changes are watched.
+    /// Notes a change of the counts of the swarm at `at`, if changes are watched.
     pub(crate) fn note_change_at(&mut self, at: At) {
         if self.changes.is_some()
             && let Some(line) = self.swarms.line(&self.memory, at.line)
@@ -436,8 +428,8 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Takes note of the change of a swarm after an announce by `peer`. Returns its seeders and leechers; `before` are
-    /// those before the announce.
+    /// Applies the change of a swarm after an announce by `peer`. Returns its seeders and leechers; `before` are those
+    /// before the announce.
     #[inline(never)]
     pub(crate) fn take_note(
         &mut self,
@@ -470,7 +462,7 @@ impl<P: Family> Shard<P> {
 }
 
 impl<P: Family> Shard<P> {
-    /// Returns the age of a swarm in seconds, if there is one.
+    /// Returns the age of a swarm in seconds, if it exists.
     pub(crate) fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         let (at, line) = self.search(place)?;
         Some(self.ages.age_s(line.age(at.slot()), now_s))

@@ -1,5 +1,5 @@
-//! The content of a store in pieces, as a snapshot holds it: out of the store beside the traffic (`export`), and back into
-//! an empty one (`restore`), or into one that is in use (`adopt`).
+//! The content of a store in pieces, as a snapshot holds it. `export` reads it while the store is in use, `restore`
+//! puts it into an empty store, and `adopt` into one in use.
 //!
 //! This module knows no encoding and no file. It must not hold a lock for longer than a large reply takes.
 
@@ -22,7 +22,7 @@ pub enum SwarmSet {
     V6,
     /// Swarms of IPv4 peers in private networks that are kept apart.
     PrivateV4,
-    /// The same with IPv6 peers.
+    /// Swarms of IPv6 peers in private networks that are kept apart.
     PrivateV6,
 }
 
@@ -46,16 +46,15 @@ impl SwarmSet {
     }
 }
 
-/// A swarm, a part of the peers of a large one, or the completed downloads of a torrent without peers.
+/// A swarm, a part of a large swarm's peers, or the completed downloads of a torrent without peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwarmPart<'a> {
-    /// The info hash, or the info hash under the mask of a private network, which means something only to a store with the
-    /// same keys.
+    /// The info hash. In a private network, the mask of the network is applied, so only a store with the same keys can
+    /// use it.
     pub id: InfoHash,
-    /// Completed downloads. Zero in all parts of a swarm but the first.
+    /// Completed downloads. Only the first part of a swarm has them.
     pub completed: u32,
-    /// The time since the swarm was created in seconds. Without peers, it is the time since
-    /// the last one left.
+    /// Seconds since the swarm was created. Without peers, seconds since the last peer left.
     pub age_s: u32,
     /// Number of seeders among the peers. They come first.
     pub seeders: usize,
@@ -65,8 +64,8 @@ pub struct SwarmPart<'a> {
     pub ages: &'a [u8],
 }
 
-/// The bit of an age that says that the completed download of the peer was counted, or never will be.
+/// The bit of an age that marks a peer whose completed download was counted, or never will be.
 pub const COUNTED: u8 = 0x80;
 
-/// The bits of an age that are its number of ticks.
+/// The bits of an age that hold its number of ticks.
 pub const AGE_TICKS: u8 = 0x7f;

@@ -1,21 +1,22 @@
 //! The file of a snapshot: all swarms of a store, in blocks with checksums.
 //!
-//! This module owns the format, both directions. It must not open files, read clocks, start threads, or know the memory of
-//! the store: it writes to any [`Write`](std::io::Write), and reads from any [`Read`](std::io::Read).
+//! This module owns the format, in both directions. It must not open files, read clocks, start threads, or know the
+//! memory of the store: it writes to any [`Write`](std::io::Write), and reads from any [`Read`](std::io::Read).
 //!
-//! A file is a [`Header`] of 128 bytes, then blocks. A block is a header of 32 bytes, then up to some hundred KiB of parts of
-//! swarms of one set. Both have a CRC-32. The last block says how many there are. All numbers are little-endian.
+//! A file is a [`Header`] of 128 bytes, then blocks. A block is a header of 32 bytes, then up to some hundred KiB of
+//! parts of swarms of one set. Both have a CRC-32. The last block states the number of blocks. All numbers are
+//! little-endian.
 //!
 //! | Header | |
 //! |---|---|
 //! | 0..16 | [`MAGIC`] |
 //! | 16..20 | [`VERSION`] |
-//! | 20..24 | the timeout of peers in seconds, a sixty-fourth of which is a unit of ages |
-//! | 24..32 | when the snapshot was begun, in seconds since 1970 |
-//! | 32..40 | a number that only stores with the same keys have, or 0 |
+//! | 20..24 | the timeout of peers in seconds, in sixty-fourths of which ages are counted |
+//! | 24..32 | when the snapshot began, in seconds since 1970 |
+//! | 32..40 | a number that identifies the store's keys, or 0 |
 //! | 40..44 | the size of an identity: 20. Files of early versions may have 12, and are refused |
 //! | 44..48 | 0 |
-//! | 48..80 | the swarms of each set when the snapshot was begun |
+//! | 48..80 | the swarms of each set when the snapshot began |
 //! | 80..124 | the program that wrote it, filled up with zeroes |
 //! | 124..128 | CRC-32 of everything before |
 //!
@@ -30,13 +31,12 @@
 //! | 24..28 | CRC-32 of its content |
 //! | 28..32 | CRC-32 of everything before |
 //!
-//! A part is an identity; the completed downloads, the age of the swarm in seconds, the seeders and the leechers (LEB128);
-//! their addresses in compact form,
-//! seeders first; and a byte for each with its age ([`crate::SwarmPart`]). A part without peers is a torrent whose
-//! completed downloads are retained; its age is the time since its last peer left. The content of the last block is the
-//! number of blocks before it (4 bytes), of parts and of peers (8 bytes each).
+//! A part is an identity; the completed downloads, the age of the swarm in seconds, the seeders and the leechers
+//! (LEB128); their addresses in compact form, seeders first; and a byte for each with its age ([`crate::SwarmPart`]). A
+//! part without peers is a torrent with retained downloads; its age is the time since its last peer left. The content
+//! of the last block is the number of blocks before it (4 bytes), of parts and of peers (8 bytes each).
 //!
-//! A reader that meets a damaged block looks for the next one that is whole.
+//! After a damaged block, a reader looks for the next intact one.
 //!
 //! Each block has the time when its ages were true. The monotonic clock of another boot means nothing.
 
@@ -61,18 +61,18 @@ pub const VERSION: u32 = 1;
 /// Size of a header in bytes.
 pub const HEADER_BYTES: usize = 128;
 
-/// Size in bytes that a block should have. It is exceeded by the parts of one call of an export.
+/// Intended size of a block in bytes. The parts of one export call may exceed it.
 pub const BLOCK_BYTES: usize = 256 << 10;
 
 /// Maximum size of the content of a block in bytes.
 pub const BLOCK_BYTES_MAX: usize = 16 << 20;
 
-/// Size of the identity of a swarm in bytes: of an info hash.
+/// Size of the identity of a swarm in bytes: an info hash.
 const ID_BYTES: u32 = 20;
 
 const _: () = assert!(ID_BYTES as usize == size_of::<InfoHash>());
 
-/// Size of the identities in files of early versions, if these had stored fingerprints in place of info hashes.
+/// Size of the identities in those early files that stored fingerprints in place of info hashes.
 const FINGERPRINT_BYTES: u32 = 12;
 
 /// Maximum length of the name of the program in a header.
@@ -85,7 +85,7 @@ pub struct Header {
     pub timeout_s: u32,
     /// When the snapshot was begun, in seconds since 1970.
     pub begun_unix_s: u64,
-    /// A number that only stores with the same keys have. 0 means that the keys are not known to anyone else.
+    /// A number that identifies the store's keys. 0 means that the keys are not known to anyone else.
     pub keys: u64,
     /// The swarms of each set, in the order of [`SwarmSet::ALL`], when the snapshot was begun.
     pub swarms: [u64; SwarmSet::ALL.len()],
@@ -93,7 +93,7 @@ pub struct Header {
     pub program: String,
 }
 
-/// The numbers of what a file contains.
+/// The numbers of a file's contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Blocks, without the last one.

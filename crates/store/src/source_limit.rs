@@ -3,31 +3,30 @@
 //! A source is an IPv4 address or an IPv6 /48 ([`Stored::source`](crate::family::Stored::source)). In a small swarm,
 //! all peers of a source are counted. In a large one, they have only a few positions, the slots of the source. All
 //! peers of a slot lie together, so the search for a new peer has already read the peers of its slot. A slot accepts
-//! its part of the limit without a look at the other slots. Beyond that, the other slots are counted too, and the slot
+//! its part of the limit without a check of the other slots. Beyond that, the other slots are counted too, and the slot
 //! accepts at most twice its part, so that clients whose ports collide by chance reach the limit about as late as
-//! others. A source can therefore have half as many peers again as the limit says, or twice as many if its slots are
-//! too many to be counted.
+//! others. So a source can have half as many peers again as the limit says, or twice as many if it has too many slots
+//! to count.
 //!
-//! A source may also be limited to a share of the peers of a swarm. Where the share allows less than the limit, all
-//! slots are counted for each new peer, up to 16. If there are more, these are taken as a sample of all. A swarm that
-//! shrinks keeps its peers, so the share of a source in it can grow.
+//! A source may also be limited to a share of a swarm's peers. If the share allows less than the limit, up to 16 slots
+//! are counted for each new peer, and stand for further slots. A swarm that shrinks keeps its peers, so the share of a
+//! source in it can grow.
 
 use shoal_base::source::{Excess, SWARM_SHARE_PEERS_MIN, swarm_share};
 
 use crate::family::Family;
 use crate::hash::HashKey;
 
-/// Number of peers per slot for which the number of slots is chosen. All peers of a slot lie in two lines of a table, so
-/// they should be fewer than half of what these hold.
+/// Number of peers per slot, from which the number of slots follows. All peers of a slot lie in two lines of a table,
+/// so they should fill less than half of these.
 const PEERS_PER_SLOT: u32 = 4;
 
-/// Number of peers of a source from which a swarm counts as skewed. Two are common: a client that was restarted.
+/// Number of peers of a source from which a swarm counts as skewed. Two are common: a restarted client.
 pub(crate) const SEVERAL: usize = 3;
 
-/// Maximum number of slots of a source that are counted in a large swarm.
+/// Maximum number of a source's slots that are counted in a large swarm.
 pub(crate) const SLOTS_COUNTED_MAX: u64 = 16;
 
-/// The limit on the peers of one source.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceLimit {
     /// Maximum number of peers of a source in one swarm.
@@ -56,7 +55,7 @@ impl SourceLimit {
         })
     }
 
-    /// Checks a new peer in a small swarm, in which its source has `count` of the peers.
+    /// Checks a new peer in a small swarm with `count` peers of its source.
     #[inline]
     pub(crate) fn check<P: Family>(
         &self,
@@ -80,13 +79,13 @@ impl SourceLimit {
         Ok(())
     }
 
-    /// Returns whether a slot with `count` peers is full, whatever the other slots hold.
+    /// Returns whether a slot with `count` peers is full at any content of the other slots.
     fn is_slot_full(&self, count: usize) -> bool {
         count >= 2 * self.peers_per_slot
     }
 
-    /// Checks a new peer in a large swarm of `len` peers, in which its slot holds `in_slot` peers of its source, and the
-    /// others that are counted hold the number that `count_elsewhere` returns.
+    /// Checks a new peer in a large swarm of `len` peers. Its slot holds `in_slot` peers of its source, and
+    /// `count_elsewhere` counts the other slots.
     pub(crate) fn check_in_slots(
         &self,
         in_slot: usize,
@@ -110,7 +109,7 @@ impl SourceLimit {
         if all_are_counted && in_slot >= self.peers_per_slot && counted >= self.peers_max {
             return Err(Excess::PeersInSwarm);
         }
-        // Where there are more slots, those that are counted stand for all.
+        // The counted slots stand for all, if there are more.
         let parts = usize::try_from(self.slots.div_ceil(SLOTS_COUNTED_MAX)).unwrap_or(usize::MAX);
         let count = if counted < SWARM_SHARE_PEERS_MIN { counted } else { counted.saturating_mul(parts) };
         self.check_share(count, len)

@@ -1,16 +1,14 @@
 //! The time of a peer's last announce, in one byte.
 //!
-//! Bits 0 to 6 are the tick of the last announce modulo 128; bit 7 is set if the peer's completed
-//! download was counted, or never will be, because the peer joined as a seeder.
-//! A timeout is at most [`TIMEOUT_TICKS_MAX`] ticks, so an overdue stamp can be distinguished from a recent one for as
-//! long again, and expiry visits the peer several times within that period.
+//! Bits 0 to 6 are the tick of the last announce modulo 128. Bit 7 is set if the peer's completed download was counted,
+//! or never will be, because the peer joined as a seeder. A timeout is at most [`TIMEOUT_TICKS_MAX`] ticks, so a stamp
+//! is recognisably overdue for as long again. Expiry visits the peer several times within that period.
 
 use shoal_base::PeerChange;
 
-/// Maximum number of ticks of a timeout.
 const TIMEOUT_TICKS_MAX: u32 = 64;
 
-/// A stamp that appears to be older than this was set by a thread whose clock is slightly ahead.
+/// A stamp that appears older than this came from a thread whose clock is slightly ahead.
 const FUTURE_TICKS_MIN: u8 = 120;
 
 const TICK_MASK: u8 = 0x7f;
@@ -19,12 +17,12 @@ const COUNTED: u8 = 0x80;
 /// The clock of stamps: the length of a tick, and the number of ticks after which a peer is overdue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ticks {
-    /// The length of a tick as its reciprocal, rounded up, in units of 2^-63 per second: a product is far cheaper than a
-    /// division. It is exact, since times are below 2^32 and a tick is at most 2^26 s.
+    /// The length of a tick as its reciprocal, rounded up, in units of 2^-63 per second: a product is far cheaper than
+    /// a division. It is exact, since times are below 2^32 and a tick is at most 2^26 s.
     ticks_per_s: u64,
     tick_s: u32,
     timeout_ticks: u8,
-    /// The bits of a tick that are the number of its period.
+    /// The bits of a tick that hold the number of its period.
     period_mask: u8,
 }
 
@@ -32,7 +30,6 @@ pub(crate) struct Ticks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick(u8);
 
-/// The byte that is stored with a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(pub(crate) u8);
 
@@ -42,8 +39,8 @@ impl Ticks {
         let tick_s = timeout_s.div_ceil(TIMEOUT_TICKS_MAX).max(1);
         let timeout_ticks = timeout_s.div_ceil(tick_s).clamp(1, TIMEOUT_TICKS_MAX);
         let ticks_per_s = (1_u64 << 63).div_ceil(tick_s.into());
-        // The power of two that is next to a quarter of the timeout, from a sixth to a third of it. A timeout of more than
-        // ten minutes has 58 ticks or more, which makes it 16.
+        // The power of two closest to a quarter of the timeout, between a sixth and a third of it. A timeout of more
+        // than ten minutes has 58 ticks or more, so its period has 16.
         let period_ticks = ((timeout_ticks * 4 / 3).max(1).ilog2()).saturating_sub(2);
         Self {
             ticks_per_s,
@@ -53,7 +50,6 @@ impl Ticks {
         }
     }
 
-    /// Returns the tick of a time.
     #[inline]
     pub(crate) fn at(&self, now_s: u32) -> Tick {
         let ticks = (u128::from(now_s) * u128::from(self.ticks_per_s)) >> 63;
@@ -67,13 +63,13 @@ impl Ticks {
         age > self.timeout_ticks && age < FUTURE_TICKS_MIN
     }
 
-    /// Returns whether a stamp is of another period than `now`. Periods begin earlier by `offset` ticks.
+    /// Returns whether a stamp is from another period than `now`. Periods begin earlier by `offset` ticks.
     #[inline]
     pub(crate) fn is_of_other_period(&self, stamp: Stamp, now: Tick, offset: u8) -> bool {
         (stamp.0.wrapping_add(offset) ^ now.0.wrapping_add(offset)) & self.period_mask != 0
     }
 
-    /// Returns the change of a peer that announces in the role that it had at this stamp.
+    /// Returns the change of a peer that announces again in the role of this stamp.
     #[inline]
     pub(crate) fn change_since(&self, stamp: Stamp, now: Tick, offset: u8) -> PeerChange {
         if self.is_of_other_period(stamp, now, offset) { PeerChange::Renewed } else { PeerChange::Unchanged }
@@ -84,14 +80,13 @@ impl Ticks {
         u32::from(stamp.age(now)) * self.tick_s
     }
 
-    /// Returns the length of a tick in seconds.
     pub(crate) const fn tick_s(&self) -> u32 {
         self.tick_s
     }
 }
 
 impl Tick {
-    /// Returns the tick that was this many before, fewer than 128.
+    /// Returns the tick that was this many ticks before, fewer than 128.
     pub(crate) const fn before(self, ticks: u8) -> Self {
         Self(self.0.wrapping_sub(ticks) & TICK_MASK)
     }
@@ -103,30 +98,27 @@ impl Stamp {
         Self(now.0 | if counted { COUNTED } else { 0 })
     }
 
-    /// Returns the stamp of the same peer at a later announce.
+    /// Returns the peer's stamp at a later announce.
     #[inline]
     pub(crate) fn renewed(self, now: Tick) -> Self {
         Self(self.0 & COUNTED | now.0)
     }
 
-    /// Returns the tick of the last announce.
     pub(crate) const fn tick(self) -> Tick {
         Tick(self.0 & TICK_MASK)
     }
 
-    /// Returns the number of ticks since the last announce.
     pub(crate) const fn age(self, now: Tick) -> u8 {
         let age = now.0.wrapping_sub(self.0) & TICK_MASK;
         if age < FUTURE_TICKS_MIN { age } else { 0 }
     }
 
-    /// Returns whether it is later than a tick that is at most a timeout ago.
+    /// Returns whether the stamp is later than a tick that is at most a timeout ago.
     pub(crate) const fn is_after(self, tick: Tick) -> bool {
         let ahead = self.0.wrapping_sub(tick.0) & TICK_MASK;
         ahead > 0 && ahead as u32 <= TIMEOUT_TICKS_MAX
     }
 
-    /// Returns whether the peer's completed download was counted, or never will be.
     #[inline]
     pub(crate) fn is_counted(self) -> bool {
         self.0 & COUNTED != 0

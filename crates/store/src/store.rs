@@ -6,13 +6,13 @@ use shoal_base::change_buffer::ChangeBuffer;
 use shoal_base::{Counts, Expired, InfoHash, PeerV4, PeerV6, Totals};
 
 use crate::api::{Listed, Settings};
-use crate::arena::Arena;
 use crate::hash::HashKey;
-use crate::memory_file::MemoryFile;
+use crate::memory::arena::Arena;
+use crate::memory::file::MemoryFile;
 use crate::pressure::Pressure;
-use crate::private::{self, PrivateSwarms};
 use crate::shard::Rules;
 use crate::source_limit::SourceLimit;
+use crate::swarms::private::{self, PrivateSwarms};
 use crate::swarms::{SHARDS_MAX, Swarms};
 use crate::walk::Walk;
 use crate::{Place, StoredPeer};
@@ -35,28 +35,18 @@ pub struct Store {
 
 impl Store {
     /// Creates an empty store with a number of shards that suits some eight threads. Reserves address space for the
-    /// memory ceiling, but takes no memory yet.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the reservation.
+    /// memory ceiling, but takes no memory yet. Fails if the kernel refuses the reservation.
     pub fn new(settings: &Settings) -> std::io::Result<Self> {
         Self::with_shards(settings, SHARDS_DEFAULT)
     }
 
-    /// As [`new`](Self::new), with about `shards` shards a family: the next power of two, up to [`SHARDS_MAX`]. Threads
-    /// wait for each other the less, the more shards there are for each; but each shard leaves some pages partly
-    /// filled.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the reservation.
+    /// Like [`new`](Self::new), with about `shards` shards a family: the next power of two, up to [`SHARDS_MAX`]. With
+    /// more shards, threads wait less for each other, but each shard leaves some pages partly filled.
     pub fn with_shards(settings: &Settings, shards: usize) -> std::io::Result<Self> {
         Self::build(settings, shards, None)
     }
 
-    /// As [`with_shards`](Self::with_shards), with the memory in a file, so that another process can take it over.
-    ///
-    /// # Errors
-    /// Fails if the kernel refuses the reservation.
+    /// Like [`with_shards`](Self::with_shards), with the memory in a file, so that another process can take it over.
     pub fn in_file(settings: &Settings, shards: usize, file: MemoryFile) -> std::io::Result<Self> {
         Self::build(settings, shards, Some(file))
     }
@@ -88,52 +78,51 @@ impl Store {
         &self.pressure
     }
 
-    /// Asks the kernel to populate the memory that will be needed next, and to combine pages that are all in use. Call
-    /// this some fifty times a second from a thread that serves no requests, since the kernel may take some
-    /// milliseconds. Without it, requests bear that delay.
+    /// Asks the kernel to populate the memory that will be needed next, and to combine fully used pages. To be called
+    /// some fifty times a second from a thread that serves no requests, since the kernel may take some milliseconds.
+    /// Otherwise, requests bear that delay.
     pub fn make_ready(&self) {
         self.arena.make_ready();
     }
 
     /// Takes the memory that is needed from now on from all these NUMA nodes in turn (a bit for each of the first 64).
-    /// Every thread uses all swarms, so no node suits one of them better.
-    ///
-    /// # Errors
-    /// Returns the error of the kernel, for example if it supports only one node.
+    /// Every thread uses all swarms, so no node suits one of them better. The error is the error of the kernel, for
+    /// example if it supports only one node.
     pub fn interleave(&self, nodes: u64) -> std::io::Result<()> {
         self.arena.interleave(nodes)
     }
 
-    /// Returns memory that is free to the kernel, a bounded part of it. Returns whether there is more. Call this from a
-    /// thread that serves no requests.
+    /// Returns some free memory to the kernel. Returns whether there is more. To be called from a thread that serves no
+    /// requests.
     pub fn trim(&self) -> bool {
         self.arena.trim()
     }
 
-    /// Returns the place of a torrent, which is the same in both families, see [`Swarms::locate`](crate::Swarms::locate).
+    /// Returns the place of a torrent, which is the same in both families, see
+    /// [`Swarms::locate`](crate::Swarms::locate).
     #[inline]
     #[must_use]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
         self.v4.locate(info_hash)
     }
 
-    /// Removes the swarms of a torrent, of both families and in private networks. Returns whether there was one, see
+    /// Removes a torrent's swarms of both families and in private networks. Returns whether there was one, see
     /// [`Swarms::remove`](crate::Swarms::remove).
     pub fn remove(&self, info_hash: &InfoHash) -> bool {
         let removed = [self.v4.remove(info_hash), self.v6.remove(info_hash), self.private.remove(info_hash)];
         removed.contains(&true)
     }
 
-    /// Returns the counts of the swarms of a torrent, of IPv4 and of IPv6, without those of private networks that are kept
-    /// apart. Locks one shard of each family for a look-up.
+    /// Returns the counts of a torrent's swarms of IPv4 and of IPv6, without private networks that are kept apart.
+    /// Locks one shard of each family for a look-up.
     #[must_use]
     pub fn counts(&self, info_hash: &InfoHash) -> [Counts; 2] {
         let place = self.v4.locate(info_hash);
         [self.v4.scrape(&place), self.v6.scrape(&place)]
     }
 
-    /// Returns the ages of the swarms of a torrent in seconds, of IPv4 and of IPv6, as [`Swarms::age_s`](crate::Swarms::age_s)
-    /// does.
+    /// Returns the ages in seconds of a torrent's swarms of IPv4 and of IPv6, see
+    /// [`Swarms::age_s`](crate::Swarms::age_s).
     #[must_use]
     pub fn ages_s(&self, info_hash: &InfoHash, now_s: u32) -> [Option<u32>; 2] {
         let place = self.v4.locate(info_hash);
@@ -147,7 +136,7 @@ impl Store {
         self.v6.prefetch_swarm(&place);
     }
 
-    /// Returns up to `max` peers of a torrent in each family, without those of private networks that are kept apart, in no
+    /// Returns up to `max` peers of a torrent in each family, without private networks that are kept apart, in no
     /// particular order. Locks one shard of each family while it reads up to `max` peers.
     #[must_use]
     pub fn peers(&self, info_hash: &InfoHash, max: usize, now_s: u32) -> Vec<StoredPeer> {
@@ -158,8 +147,8 @@ impl Store {
         peers
     }
 
-    /// Begins to watch which torrents change their counts. Changes that were noted before are lost. Torrents in private
-    /// networks that are kept apart are not watched.
+    /// Begins to watch which torrents change their counts, and forgets earlier changes. Torrents in private networks
+    /// that are kept apart are not watched.
     pub fn watch_changes(&self) {
         let capacity = changes_max(self.shards());
         shoal_base::change_buffer::watch_changes(self.v4.watched(), capacity);
@@ -172,9 +161,9 @@ impl Store {
         shoal_base::change_buffer::ignore_changes(self.v6.watched());
     }
 
-    /// Calls `visit` with the torrents that have changed since the last call, in pieces. One that has changed in both
-    /// families is visited twice. Returns whether others were lost, because too many had changed. No lock is waited for,
-    /// and none is held longer than an exchange of two lists.
+    /// Calls `visit` with the torrents that have changed since the last call, in pieces. A torrent that has changed in
+    /// both families is visited twice. Returns whether others were lost, because too many had changed. Waits for no
+    /// lock, and holds none for longer than an exchange of two lists.
     pub fn take_changes(&self, spare: &mut Vec<InfoHash>, mut visit: impl FnMut(&[InfoHash])) -> bool {
         spare.clear();
         spare.reserve_exact(changes_max(self.shards()));
@@ -183,7 +172,7 @@ impl Store {
         v4_lost || v6_lost
     }
 
-    /// Returns the memory in bytes that the watch of a store with this many shards takes.
+    /// Returns the memory in bytes that the watch takes with this many shards.
     #[must_use]
     pub fn watch_bytes(shards: usize) -> usize {
         2 * shards * ChangeBuffer::bytes(changes_max(shards))
@@ -196,8 +185,8 @@ impl Store {
         [self.v4.totals().plus(v4), self.v6.totals().plus(v6)]
     }
 
-    /// Retains the completed downloads of torrents that lose their last peer: of up to about `max` in each family, for this many
-    /// hours (at most five years). Swarms of private networks that are kept apart are left out.
+    /// Retains the completed downloads of torrents that lose their last peer: up to about `max` in each family, for
+    /// this many hours (at most five years). Private networks that are kept apart are left out.
     pub fn retain_completed(&self, max: u32, hours: u16) {
         self.v4.retain_completed(max, hours);
         self.v6.retain_completed(max, hours);
@@ -216,7 +205,7 @@ impl Store {
     }
 
     /// Advances expiry in the next `shards` shards of each family, see [`Swarms::expire_in`](crate::Swarms::expire_in).
-    /// The budget applies to each family, and once more to its swarms of private networks.
+    /// The budget applies to each family, and once more to its private networks.
     pub fn expire_in(&self, shards: usize, now_s: u32, budget: usize) -> [Expired; 2] {
         let [v4, v6] = self.private.expire(now_s, budget);
         [self.v4.expire_in(shards, now_s, budget).plus(v4), self.v6.expire_in(shards, now_s, budget).plus(v6)]
@@ -232,8 +221,8 @@ impl Store {
     }
 }
 
-/// Returns the number of changed torrents that each shard remembers. All shards of a family together hold what 100,000
-/// changes a second leave in some tenths of a second.
+/// Returns the number of changed torrents that each shard remembers. All shards of a family together hold some tenths
+/// of a second at 100,000 changes a second.
 fn changes_max(shards: usize) -> usize {
     const OF_A_FAMILY: usize = 1 << 16;
     const OF_A_SHARD_MIN: usize = 512;

@@ -1,49 +1,54 @@
 //! The effect of an announce on a swarm in each of its forms, and the transitions between the forms.
 //!
-//! A single peer is stored in the swarm's own slot, a few peers in a block, many in two tables. A swarm grows into the
-//! next form when it has to. It falls back only when it is much smaller, so that it does not alternate between two
-//! forms.
+//! A single peer lies in the swarm's own slot, a few peers in a block, many in two tables. A swarm grows into the next
+//! form when it has to. It falls back only when it is much smaller, so that it does not alternate between two forms.
 //!
 //! A swarm without peers is removed, because any client could otherwise fill the store with empty swarms. A peer is an
 //! address and a port. The store holds no peer ids.
+//!
+//! The forms lie in a `line` of the table of swarms, in a block (`small`), or in tables of `peer_line`s (`large`).
+
+pub(crate) mod large;
+pub(crate) mod line;
+pub(crate) mod peer_line;
+pub(crate) mod small;
 
 use shoal_base::Action;
 use shoal_base::source::{Excess, Networks};
 
+use self::large::{Large, LargeAt};
+use self::line::Form;
+use self::peer_line::PeerEntry;
+use self::small::{Small, SmallMut};
 use crate::api::{Announce, Rejection};
-use crate::arena::Purpose;
 use crate::family::Family;
 use crate::holding::{Conversion, convert, networks_among, networks_in_slot};
-use crate::large::{Large, LargeAt};
-use crate::peer_line::PeerEntry;
+use crate::memory::arena::Purpose;
+use crate::memory::slab::{Block, Class};
 use crate::shard::Shard;
-use crate::slab::{Block, Class};
-use crate::small::{self, Small, SmallMut};
 use crate::source_limit::SEVERAL;
 use crate::stamp::{Stamp, Tick};
-use crate::swarm_line::Form;
 use crate::table::At;
 
-/// A large swarm becomes a small one when its peers are fewer than this fraction of what a block holds.
+/// A large swarm becomes small when its peers are fewer than this fraction of a full block.
 const SMALL_AGAIN_SHARE: usize = 3;
 
-/// The effect of an announce on a swarm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome<P> {
-    /// The change of its form or of its counts, if there is one.
+    /// The change of the swarm's form or counts.
     pub(crate) change: Option<Change<P>>,
     /// The location of the announcer.
     pub(crate) location: Location,
-    /// The earlier stamp of the announcer, if it was in the swarm in the role that it has now.
+    /// The earlier stamp of the announcer, if it was in the swarm in its present role.
     pub(crate) known: Option<Stamp>,
-    /// Whether a completed download should be counted.
+    /// Whether to count a completed download.
     pub(crate) completes: bool,
 }
 
-/// A change of a swarm that its shard has to take note of.
+/// A change of a swarm that its shard must apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Change<P> {
-    /// The swarm has this form now, and perhaps other counts.
+    /// The swarm now has this form, and perhaps other counts.
     To(Form<P>),
     /// No peer is left.
     Emptied,
@@ -52,26 +57,26 @@ pub(crate) enum Change<P> {
 /// The location of an announcer after its announce.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Location {
-    /// Not in the swarm, or alone in it.
+    /// The announcer is not in the swarm, or alone in it.
     Nowhere,
-    /// At this index of the small swarm.
+    /// The announcer is at this index of the small swarm.
     Small(usize),
-    /// In a table of the large swarm.
+    /// The announcer is in a table of the large swarm.
     Large(LargeAt),
 }
 
 impl<P> Outcome<P> {
-    /// The outcome of an announce that leaves form and counts as they are.
+    /// An announce that leaves form and counts unchanged.
     fn unchanged(location: Location, known: Option<Stamp>, completes: bool) -> Self {
         Self { change: None, location, known, completes }
     }
 
-    /// The outcome of an arrival that leaves the swarm in this form.
+    /// An arrival that leaves the swarm in this form.
     fn changed(form: Form<P>, location: Location, completes: bool) -> Self {
         Self { change: Some(Change::To(form)), location, known: None, completes }
     }
 
-    /// The outcome of a departure that leaves the swarm in this form, if peers are left.
+    /// A departure that leaves the swarm in this form, or empty.
     fn left(form: Option<Form<P>>) -> Self {
         let change = Some(form.map_or(Change::Emptied, Change::To));
         Self { change, location: Location::Nowhere, known: None, completes: false }
@@ -85,7 +90,7 @@ pub(crate) struct Arrival<P> {
     now: Tick,
     seeds: bool,
     completes: bool,
-    /// Whether its download is decided if it is new: counted now, or never, since it had everything before.
+    /// Whether the download of a new peer is decided: counted now, or never, since the peer had everything before.
     is_decided: bool,
 }
 
@@ -95,19 +100,18 @@ impl<P: Family> Arrival<P> {
         Self { peer: announce.peer, now, seeds, completes, is_decided: seeds }
     }
 
-    /// Creates the arrival of a peer that has this entry already.
+    /// Creates the arrival of a peer with this entry.
     pub(crate) fn restored(entry: &PeerEntry<P>, seeds: bool) -> Self {
         let PeerEntry { peer, stamp } = *entry;
         Self { peer, now: stamp.tick(), seeds, completes: stamp.is_counted(), is_decided: stamp.is_counted() }
     }
 
-    /// Returns its stamp, given its earlier one, and whether a download should be counted now.
+    /// Returns the new stamp, given the earlier one, and whether to count a download now.
     fn stamp(&self, old: Stamp) -> (Stamp, bool) {
         let was_counted = old.is_counted();
         (Stamp::new(self.now, was_counted || self.completes), self.completes && !was_counted)
     }
 
-    /// Returns its entry as a new peer.
     fn entry(&self) -> PeerEntry<P> {
         PeerEntry { peer: self.peer, stamp: Stamp::new(self.now, self.is_decided) }
     }
@@ -128,7 +132,7 @@ impl<P: Family> Shard<P> {
         self.arrive(form, &Arrival::new(announce, now))
     }
 
-    /// As `apply`, for a peer that does not leave.
+    /// Like `apply`, for a peer that does not leave.
     #[inline]
     pub(crate) fn arrive(&mut self, form: &Form<P>, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
         match form {
@@ -192,7 +196,7 @@ impl<P: Family> Shard<P> {
         self.join_small(block, class, is_skewed, arrival)
     }
 
-    /// As `arrive_small`, for a peer that is not in the swarm.
+    /// Like `arrive_small`, for a peer that is not in the swarm.
     #[inline(never)]
     fn join_small(
         &mut self,
@@ -239,7 +243,7 @@ impl<P: Family> Shard<P> {
         self.change_role(index, hash, arrival)
     }
 
-    /// As `arrive_large`, for a peer that is not in the table of its role.
+    /// Like `arrive_large`, for a peer that is not in the table of its role.
     #[inline(never)]
     fn change_role(&mut self, index: u32, hash: u64, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
         let (memory, key, seeds) = (&mut self.memory, &self.key, arrival.seeds);
@@ -253,7 +257,7 @@ impl<P: Family> Shard<P> {
         let has_room = memory.has_room_for(Purpose::Moving);
         let at = has_room.then(|| large.insert(memory, key, (hash, &entry), seeds)).flatten();
         let Some(at) = at else {
-            // The peer keeps its role, so that it is not lost. It changes its role at a later announce, when there is
+            // The peer keeps its old role, so that it is not lost. A later announce changes the role, when there is
             // room.
             large.set_stamp(memory, found, stamp);
             return Ok(Outcome::unchanged(Location::Large(found), Some(old), completes));
@@ -262,7 +266,7 @@ impl<P: Family> Shard<P> {
         Ok(Outcome::changed(Form::Large { index }, Location::Large(LargeAt { at, seeds }), completes))
     }
 
-    /// As `arrive_large`, for a peer that is in neither table.
+    /// Like `arrive_large`, for a peer that is in neither table.
     fn join_large(&mut self, index: u32, hash: u64, arrival: &Arrival<P>) -> Result<Outcome<P>, Rejection> {
         if let Some(limit) = self.source_limit {
             let (large, memory) = (self.larges.large(index), &self.memory);
@@ -289,8 +293,8 @@ impl<P: Family> Shard<P> {
         Ok(Outcome::changed(Form::Large { index }, location, arrival.completes))
     }
 
-    /// Checks the limit on the peers of a source in a swarm for a new peer, whose source has `others` of the peers of a
-    /// small swarm.
+    /// Checks the limit on a source's peers in a small swarm for a new peer, whose source already has `others` of the
+    /// peers.
     #[inline]
     fn check_source_limit(&self, new_peer: &P, peers: &[P], others: usize) -> Result<(), Excess> {
         match self.source_limit {
@@ -358,7 +362,7 @@ impl<P: Family> Shard<P> {
                 Some(Form::Single { entry, seeds })
             }
             count => {
-                // Half as many again must fit, so that a peer that returns does not cause another move.
+                // Half as many again must fit, so that a returning peer does not cause another move.
                 let fitting = small::class_for::<P>(count + count / 2).filter(|&fitting| fitting < class);
                 match fitting.filter(|_| self.memory.has_room_for_block(Purpose::Shrinking)) {
                     Some(fitting) => {
@@ -403,8 +407,8 @@ impl<P: Family> Shard<P> {
         self.reduce_small(block, class, is_skewed)
     }
 
-    /// Converts a full small swarm into a large one that has a new peer as well. Returns its index and the location of
-    /// that peer. Changes nothing if some peer finds no place, which is possible if there is no memory for more lines.
+    /// Converts a full small swarm into a large one with one more peer. Returns its index and the location of that
+    /// peer. Changes nothing if some peer finds no place, for lack of memory for more lines.
     fn enlarge(
         &mut self,
         block: Block,

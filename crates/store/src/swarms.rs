@@ -1,5 +1,7 @@
 //! All swarms of one family, in shards behind small locks.
 
+pub(crate) mod private;
+
 use core::fmt;
 use core::net::SocketAddr;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -9,14 +11,14 @@ use shoal_base::change_buffer::{ChangeBuffer, WatchedShard};
 use shoal_base::{Counts, Expired, InfoHash, Totals};
 
 use crate::api::{Announce, Announced, Listed, Rejection};
-use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::Family;
 use crate::hash::HashKey;
-use crate::info_hash;
+use crate::memory::arena::{Arena, PAGE_BYTES};
 use crate::retained::Retention;
 use crate::shard::{Rules, Shard, seed_of_swarms};
 use crate::sync::{Mutex, MutexGuard};
 use crate::table::At;
+use crate::table::info_hash;
 
 /// Maximum number of shards of a family.
 pub const SHARDS_MAX: usize = 256;
@@ -32,7 +34,7 @@ pub struct StoredPeer {
     pub age_s: u32,
 }
 
-/// Maximum budget that is spent while a lock is held.
+/// Maximum budget that is spent under one lock.
 const BUDGET_PER_LOCK: usize = 64;
 
 /// The swarms of one address family. Shared between threads: all methods take `&self`.
@@ -41,12 +43,12 @@ pub struct Swarms<P: Family> {
     timeout_s: u32,
     next_shard: NextShard,
     retention: Arc<Retention>,
-    /// As many as a power of two.
+    /// A power of two of them.
     shards: Box<[Cell<P>]>,
 }
 
-/// The shard at which the next call of `expire` begins. Aligned so that the workers that change it do not disturb those
-/// that read the fields beside it.
+/// The shard at which the next call of `expire` begins. Aligned so that workers that change it do not disturb those
+/// that read its neighbours.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct NextShard(AtomicUsize);
@@ -68,19 +70,18 @@ struct Cell<P: Family> {
     changes: AtomicU64,
 }
 
-/// The position of a torrent in the store: computed once per request by [`Swarms::locate`], and passed to all later
-/// steps. The families of one store share their keys, so a place located by one is valid for the other.
+/// The position of a torrent in the store. [`Swarms::locate`] computes it once per request, for all later steps. The
+/// families of one store share their keys, so a place is valid for both.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// The info hash, or the info hash under the mask of a private network.
+    /// The info hash, with the mask of a private network applied.
     pub(crate) id: InfoHash,
-    /// The index of its shard.
     shard: u16,
-    /// The hash from which tables compute its position.
+    /// The hash from which tables compute the position.
     pub(crate) hash: u64,
-    /// Where a prefetch has found the swarm. It may have moved or gone since then, so every step verifies it.
+    /// Where a prefetch has found the swarm. The swarm may have moved or gone since, so every step verifies it.
     pub(crate) hint: Option<At>,
-    /// The index of the large swarm that a prefetch has found. A later prefetch relies on it, but no announce does.
+    /// The index of the large swarm that a prefetch has found. Later prefetches rely on it, but no announce does.
     pub(crate) large: Option<u32>,
 }
 
@@ -93,7 +94,7 @@ pub struct LockedShard<'s, P: Family> {
 }
 
 impl Place {
-    /// Returns the index of the shard. It is below the number of shards, and therefore below [`SHARDS_MAX`].
+    /// Returns the index of the shard, below the number of shards and therefore below [`SHARDS_MAX`].
     #[inline]
     #[must_use]
     pub fn shard(&self) -> usize {
@@ -126,7 +127,7 @@ impl<P: Family> Cell<P> {
     /// Publishes the totals of a shard. The caller holds its lock.
     #[inline]
     fn publish(&self, shard: &Shard<P>) {
-        // Most announces change no total, and an unchanged line stays shared with those who read it.
+        // Most announces change no total, and an unchanged line stays shared with its readers.
         let publish = |total: &AtomicU64, value| {
             if total.load(Ordering::Relaxed) != value {
                 total.store(value, Ordering::Relaxed);
@@ -167,7 +168,6 @@ impl<P: Family> fmt::Debug for LockedShard<'_, P> {
 }
 
 impl<P: Family> LockedShard<'_, P> {
-    /// Returns the shard, for a step that changes it.
     pub(crate) fn shard_mut(&mut self) -> &mut Shard<P> {
         self.is_changed = true;
         &mut self.shard
@@ -179,31 +179,29 @@ impl<P: Family> LockedShard<'_, P> {
         self.shard.prefetch_swarm(place);
     }
 
-    /// Prefetches the entry of the swarm in a line whose beginning is loaded, and notes in `place` where it probably is.
+    /// Prefetches the entry of the swarm in a line whose beginning is loaded, and notes its probable location in
+    /// `place`.
     #[inline(always)]
     pub fn prefetch_entry(&self, place: &mut Place) {
         self.shard.prefetch_entry(place);
     }
 
-    /// Prefetches the peers of a small swarm, or the header of a large one, at a place that
-    /// [`prefetch_entry`](Self::prefetch_entry) has prefetched. Returns whether it is large, so that there is more to prefetch.
+    /// Prefetches the peers of a small swarm, or the header of a large one, after
+    /// [`prefetch_entry`](Self::prefetch_entry). Returns whether the swarm is large, so that there is more to prefetch.
     #[inline(always)]
     pub fn prefetch_found(&self, place: &mut Place) -> bool {
         self.shard.prefetch_found(place);
         place.large.is_some()
     }
 
-    /// Prefetches the lines in which the peer is or would be, and the peers that its reply will contain if the announce
-    /// itself is given an equal `rng`. If `joins`, the peer is probably not in the swarm yet with its role.
+    /// Prefetches the lines of the peer, and the peers that the announce will sample with an equal `rng`. If `joins`,
+    /// the peer is probably not in the swarm yet with its role.
     #[inline]
     pub fn prefetch_peers(&self, place: &Place, announce: &Announce<P>, joins: bool, mut rng: fastrand::Rng) {
         self.shard.prefetch_peers(place, announce, joins, &mut rng);
     }
 
-    /// Applies an announce, see [`Swarms::announce`].
-    ///
-    /// # Errors
-    /// As there.
+    /// Applies an announce, see [`Swarms::announce`], also for the errors.
     #[inline]
     pub fn announce(
         &mut self,
@@ -217,10 +215,8 @@ impl<P: Family> LockedShard<'_, P> {
         self.shard.announce(place, announce, now_s, rng, peers_out)
     }
 
-    /// As [`announce`](Self::announce), for a peer whose source has no limits. Its peer counts towards them all the same.
-    ///
-    /// # Errors
-    /// As there, except for [`Rejection::Excess`].
+    /// Like [`announce`](Self::announce), for a peer whose source has no limits. The peer still counts towards its
+    /// source. Never returns [`Rejection::Excess`].
     pub fn announce_exempt(
         &mut self,
         place: &Place,
@@ -235,11 +231,8 @@ impl<P: Family> LockedShard<'_, P> {
         announced
     }
 
-    /// As [`announce_exempt`](Self::announce_exempt), for an announce at `at_s` of which the caller learns only now. If the
-    /// peer has announced since then, as far as stamps can tell, there is no change. Writes no peers.
-    ///
-    /// # Errors
-    /// As there.
+    /// Like [`announce_exempt`](Self::announce_exempt), for an announce at `at_s` that has just become known. Changes
+    /// nothing if the peer has announced since then, by its stamp. Writes no peers.
     pub fn announce_late(
         &mut self,
         place: &Place,
@@ -253,7 +246,7 @@ impl<P: Family> LockedShard<'_, P> {
         self.announce_exempt(place, announce, at_s, rng, &mut [])
     }
 
-    /// Serves a peer that is not a member, see [`Swarms::visit`].
+    /// Serves a peer that is no member, see [`Swarms::visit`].
     pub fn visit(
         &self,
         place: &Place,
@@ -298,7 +291,7 @@ impl<P: Family> fmt::Debug for Swarms<P> {
 }
 
 impl<P: Family> Swarms<P> {
-    /// Creates an empty set of swarms in this many shards, a power of two. `first` is the index of the first of them among
+    /// Creates an empty set of swarms in this many shards, a power of two. `first` is the index of the first one among
     /// all shards of the family.
     pub(crate) fn new(arena: &Arc<Arena>, rules: &Rules, shards: usize, first: usize) -> Self {
         let retention = Arc::new(Retention::default());
@@ -336,8 +329,8 @@ impl<P: Family> Swarms<P> {
         self.shards.len()
     }
 
-    /// Locks a shard, for all steps of a batch that concern places with this [`Place::shard`]. The lock is meant to be
-    /// held for microseconds; a thread must not hold two.
+    /// Locks a shard, for all steps of a batch with this [`Place::shard`]. Locks should be held for microseconds; a
+    /// thread must not hold two.
     #[inline]
     #[must_use]
     pub fn lock(&self, shard: usize) -> LockedShard<'_, P> {
@@ -355,7 +348,6 @@ impl<P: Family> Swarms<P> {
         self.shards.iter().map(|cell| cell.shard.lock()).collect()
     }
 
-    /// Replaces the content of all shards.
     pub(crate) fn replace_shards<E>(
         &mut self,
         mut replace: impl FnMut(&mut Shard<P>) -> Result<(), E>,
@@ -367,18 +359,17 @@ impl<P: Family> Swarms<P> {
         Ok(())
     }
 
-    /// Returns a hash under the secrets, by which two stores with the same ones are recognised.
+    /// Returns a hash under the secrets, which shows whether two stores share them.
     pub(crate) fn key_check(&self) -> u64 {
         let place = self.locate(&InfoHash(*b"a check of both keys"));
         self.key.hash(place.hash, 0, 0)
     }
 
-    /// Returns the time after which a peer is forgotten in seconds.
     pub(crate) fn timeout_s(&self) -> u32 {
         self.timeout_s
     }
 
-    /// Returns the number of positions of the peers of a source in a large swarm, if it is limited.
+    /// Returns the number of positions of a source's peers in a large swarm, if it is limited.
     pub(crate) fn source_slots(&self) -> Option<u64> {
         self.shards.first().and_then(|cell| Some(cell.shard.lock().source_limit?.slots))
     }
@@ -389,7 +380,7 @@ impl<P: Family> Swarms<P> {
         (0..self.shards()).for_each(|shard| self.lock(shard).shard_mut().reserve(of_shard));
     }
 
-    /// As [`lock`](Self::lock), unless another thread holds the lock.
+    /// Like [`lock`](Self::lock), unless another thread holds the lock.
     #[inline]
     #[must_use]
     pub fn try_lock(&self, shard: usize) -> Option<LockedShard<'_, P>> {
@@ -406,9 +397,9 @@ impl<P: Family> Swarms<P> {
         }
     }
 
-    /// Applies the announce at `now_s` (seconds of any monotonic clock) and writes up to `peers_wanted`
-    /// other peers to `peers_out`, back to back in compact form, as many as fit. The content of `peers_out` behind them
-    /// is unspecified. A seeder receives leechers only; a leecher receives a mix in which every peer is equally likely.
+    /// Applies the announce at `now_s` (seconds of any monotonic clock). Writes up to `peers_wanted` other peers to
+    /// `peers_out`, back to back in compact form, as many as fit. The rest of `peers_out` is unspecified. A seeder gets
+    /// leechers only; a leecher gets a mix in which every peer is equally likely.
     ///
     /// # Errors
     /// Returns a [`Rejection`] if the swarm or the peer is new, and there is not enough memory for it or for one more
@@ -424,9 +415,8 @@ impl<P: Family> Swarms<P> {
         self.lock(place.shard()).announce(place, announce, now_s, rng, peers_out)
     }
 
-    /// Returns the counts of a swarm, and writes a sample of it for a peer that is not a member, for example because
-    /// its address belongs to the other family. The sample is written as by [`announce`](Self::announce), by the same
-    /// rules. Changes nothing.
+    /// Returns the counts of a swarm, and writes a sample for a peer that is no member, for example because its address
+    /// belongs to the other family. The rules of the sample are those of [`announce`](Self::announce). Changes nothing.
     pub fn visit(
         &self,
         place: &Place,
@@ -456,13 +446,13 @@ impl<P: Family> Swarms<P> {
         self.lock(place.shard()).scrape(place)
     }
 
-    /// Advances expiry to the point that it should have reached at `now_s`, doing at most about `budget` cache lines of
-    /// work. Call this many times a second alongside the traffic, from any number of threads.
+    /// Advances expiry to its due position at `now_s`, with at most about `budget` cache lines of work. To be called
+    /// many times a second alongside the traffic, from any number of threads.
     pub fn expire(&self, now_s: u32, budget: usize) -> Expired {
         self.expire_in(self.shards(), now_s, budget)
     }
 
-    /// As [`expire`](Self::expire), in the next `shards` shards only. Several threads that call this take turns at the
+    /// Like [`expire`](Self::expire), in the next `shards` shards only. Several calling threads take turns at the
     /// shards.
     pub fn expire_in(&self, shards: usize, now_s: u32, budget: usize) -> Expired {
         let mut left = budget;
@@ -489,8 +479,9 @@ impl<P: Family> Swarms<P> {
         expired
     }
 
-    /// Removes a swarm with all its peers, and forgets its completed downloads. Returns whether there was one. The lock is released again and again, so that
-    /// requests to other swarms wait for microseconds only; peers that are added in the meantime are removed as well.
+    /// Removes a swarm with all its peers, and forgets its completed downloads. Returns whether there was one. Releases
+    /// the lock repeatedly, so that requests to other swarms wait for microseconds only. Peers that join meanwhile are
+    /// removed as well.
     pub fn remove(&self, info_hash: &InfoHash) -> bool {
         let place = self.locate(info_hash);
         let Counts { seeders, leechers, .. } = self.scrape(&place);
@@ -507,7 +498,6 @@ impl<P: Family> Swarms<P> {
         }
     }
 
-    /// Returns the shards as those whose changes are watched.
     pub(crate) fn watched(&self) -> &[impl WatchedShard] {
         &self.shards
     }
@@ -519,12 +509,12 @@ impl<P: Family> Swarms<P> {
         self.lock(place.shard()).shard.peers(place, max, now_s, peers);
     }
 
-    /// Returns whether a shard has no swarms, and nothing is retained, without disturbing the traffic.
+    /// Returns whether a shard has no swarms and retains nothing, without disturbing the traffic.
     pub(crate) fn is_empty_shard(&self, shard: usize) -> bool {
         self.shards[shard].swarms.load(Ordering::Relaxed) == 0 && self.retention.len() == 0
     }
 
-    /// Returns whether there are no swarms, and nothing is retained, without disturbing the traffic.
+    /// Returns whether there are no swarms and nothing is retained, without disturbing the traffic.
     pub(crate) fn is_empty(&self) -> bool {
         (0..self.shards()).all(|shard| self.is_empty_shard(shard))
     }
@@ -545,9 +535,9 @@ impl<P: Family> Swarms<P> {
 }
 
 impl<P: Family> Swarms<P> {
-    /// Returns the seconds since a swarm was created, if there is one; a swarm that has lost all its peers is created again.
-    /// The result is right to within a twelfth, or to within a twelfth of the peer timeout and at least 150 seconds if that is
-    /// more. The highest one is 65,536 times the timeout, or 1,365 days if that is more.
+    /// Returns the seconds since a swarm was created, if it exists. A swarm that loses all its peers is later created
+    /// again. The result is right to within a twelfth, or to within a twelfth of the peer timeout and at least 150
+    /// seconds if that is more. Its maximum is 65,536 times the timeout, or 1,365 days if that is more.
     #[must_use]
     pub fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         self.lock(place.shard()).age_s(place, now_s)
@@ -558,7 +548,7 @@ impl<P: Family> Swarms<P> {
         seed_of_swarms(&self.key, shard as u64).mix(self.locate(info_hash).hash).selector()
     }
 
-    /// Lists the torrents of a shard from one selector on, up to the last one of the same segment or `last`. Returns that
+    /// Lists the torrents of a shard from one selector on, up to the last one of its segment or `last`. Returns that
     /// selector.
     pub(crate) fn list(&self, shard: usize, first: u32, last: u32, listed: &mut Vec<Listed>) -> u32 {
         let shard = self.shards[shard].shard.lock();

@@ -1,4 +1,4 @@
-//! The types with which threads share the store. `tests/lock.rs` replaces the atomic with that of loom.
+//! The types with which threads share the store. `tests/lock.rs` replaces the atomic with loom's.
 
 use lock_api::GuardSend;
 
@@ -16,7 +16,7 @@ pub(crate) type MutexGuard<'m, T> = lock_api::MutexGuard<'m, Lock, T>;
 
 #[allow(unsafe_code, reason = "the trait demands it")]
 // SAFETY: `try_lock` returns true only if it turned the flag from false to true itself, in one atomic step, and only
-// the holder turns it back, so there is one holder at most. The order of memory accesses is checked with loom.
+// the holder turns it back, so there is one holder at most. loom checks the order of memory accesses.
 unsafe impl lock_api::RawMutex for Lock {
     const INIT: Self = Self { is_held: AtomicBool::new(false) };
 

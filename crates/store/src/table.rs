@@ -1,14 +1,14 @@
 //! A hash table that grows and shrinks a segment at a time, by extendible hashing (Fagin et al. 1979).
 //!
-//! The first bits of an entry's mixed hash select its [`Segment`]. A segment that has reached its maximum size is split
-//! in two by one more bit, and two halves that have become small are merged. A directory has an index for each
-//! combination of the bits that the deepest segment needs. A table that fits in one segment has no directory.
+//! The first bits of an entry's mixed hash select its [`Segment`]. A segment of maximum size is split in two by one
+//! more bit, and two small halves are merged. A directory has an index for each combination of the bits that the
+//! deepest segment needs. A table that fits in one segment has no directory.
 //!
 //! No operation does more than rebuild a few segments and double or halve the directory. The mixed hash is secret, so
-//! only chance decides which entries share a segment. A client that found out by many announces could fill one segment
-//! with entries that differ in late bits only. Each bit doubles the number of announces that it takes. A full segment that
-//! is [`DEPTH_SPARE`] bits deeper than segments of equal size would be accepts no more entries, so the directory is never
-//! much larger than the number of segments demands.
+//! only chance decides which entries share a segment. A client that learns it by many announces could fill one segment
+//! with entries that differ in late bits only. Each bit doubles the number of announces that it takes. A full segment
+//! that is [`DEPTH_SPARE`] bits deeper than segments of equal size would be accepts no more entries, so the directory
+//! stays in proportion to the number of segments.
 //!
 //! This module owns the entries of a table. It must not know what an entry means.
 //!
@@ -17,7 +17,8 @@
 //! | Operation | Bound | Why it holds |
 //! |---|---|---|
 //! | search, visit | two lines | an entry is in no other |
-//! | insertion | two lines, and the other lines of their entries; four growths of the segment | constants; then the entry is refused as one that finds no memory |
+//! | insertion | two lines, and the other lines of their entries; four growths of the segment | constants; then the
+//! entry is refused as if memory were lacking |
 //! | removal | one line | nothing else moves |
 //! | growth, shrinking, split, merge | the entries of one segment, or of two half-empty ones | placed in a buffer; if an entry finds no place there, nothing changes |
 //! | directory | doubles and halves: a copy of 4 bytes an entry, 256 KiB for a swarm of 50 million peers | three eighths of a segment's entries come or go between a split and a merge |
@@ -29,50 +30,51 @@
 //! Replies reveal which peers share a line, and the full scrape reveals which torrents share a segment, so an attacker
 //! can choose keys that lie together. It gains little. Keys that crowd a few lines make insertions fail, and the
 //! segment then grows. Keys of one segment make it split by later bits. The peers of one source and slot share two
-//! lines, but there are at most eight of them. Where all sources have eight in a slot, lines are a third to a half
-//! full, and a segment that should become smaller mostly finds no place for its entries. Such an attempt costs some ten
-//! microseconds, so only one removal in sixteen makes one, by chance.
+//! lines, but there are at most eight of them. If all sources have eight in a slot, lines are a third to a half full,
+//! and a segment that should shrink mostly finds no place for its entries. Such an attempt costs some ten microseconds,
+//! so only one removal in sixteen makes one, by chance.
 //!
 //! Five alternatives were rejected, see `bench-runs/ways-tried.md`: chained buckets, linear probing over lines that are
 //! split one by one, linear probing in segments, pages as segments, and a dense array with an index beside it.
 
 mod directory;
+pub(crate) mod info_hash;
+pub(crate) mod segment;
 
 use core::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
 use self::directory::Directory;
-use crate::arena::Purpose;
+pub(crate) use self::segment::Bucket;
+use self::segment::{Placed, Segment, lines_for, lines_just_for, lines_max};
 use crate::hash::{HashKey, Mixed, Salt, Seed};
 use crate::memory::Memory;
-pub(crate) use crate::segment::Bucket;
-use crate::segment::{Placed, Segment, lines_for, lines_just_for, lines_max};
+use crate::memory::arena::Purpose;
 
 /// Maximum number of bits that select a segment. The directory then has 16 Mi entries, enough for 16 billion peers.
 const DEPTH_MAX: u8 = 24;
 
-/// Number of bits that a segment may have in addition to those that as many segments of equal size need. By chance, one
-/// or two are needed. Eight let the directory grow to some KiB for each segment, and a client that fills segments of that
-/// depth causes one entry of others in 256 or more to be refused for as many segments as there are without it.
+/// Number of bits that a segment may have beyond those that as many segments of equal size need. Chance takes one or
+/// two. With eight, the directory grows to some KiB for each segment, and a client that fills segments of that depth
+/// causes the refusal of one foreign entry in 256 or more.
 const DEPTH_SPARE: u8 = 8;
 
-/// Number of removals after which a segment settles, on average. Entries that lie badly, as those of sources with eight
-/// peers a slot do, often find no place in fewer lines, and the attempt costs some ten microseconds.
+/// Average number of removals after which a segment settles. Badly placed entries, as those of sources with eight peers
+/// a slot, often find no place in fewer lines, and the attempt costs some ten microseconds.
 const REMOVALS_PER_ATTEMPT: u32 = 16;
 
-/// Two segments are merged when together they have at most this many 8ths of the entries that one may have.
+/// Two segments are merged when together they have at most this many 8ths of a full segment's entries.
 const MERGED_8THS_MAX: usize = 4;
 
-/// Segments have at most this many 8ths of the entries that one may have if a table is made for a number of entries. Chance
-/// adds to some of them.
+/// A table for a known number of entries fills its segments to at most this many 8ths. Chance adds to some of them.
 const RESERVED_8THS_MAX: usize = 7;
 
-/// Number of times that a segment grows for one entry. Once is almost always enough; more is needed where many entries
-/// have equal hashes, as those of one source and slot have.
+/// Number of times that a segment grows for one entry. Once is almost always enough; many entries with equal hashes, as
+/// those of one source and slot, need more.
 const GROWTHS_MAX: usize = 4;
 
-/// Units of the budget of expiry, each about a cache line of work, for a segment that is merged or gets fewer lines.
+/// Units of the expiry budget, each about a cache line of work, for a segment that is merged or gets fewer lines.
 const SETTLING_UNITS: usize = 16;
 
 /// The location of an entry, valid until the table changes.
@@ -96,7 +98,6 @@ impl At {
     }
 }
 
-/// A hash table.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct Table<B> {
@@ -114,12 +115,10 @@ enum Segments<B> {
     Many(Box<Directory<B>>),
 }
 
-/// Returns the number of bits for a line in its segment.
 const fn line_bits<B: Bucket>() -> u32 {
     lines_max::<B>().next_power_of_two().trailing_zeros()
 }
 
-/// Returns the entries of copied lines.
 fn entries_of<'l, B: Bucket + 'l>(lines: &'l [u8]) -> impl Iterator<Item = (&'l B, usize)> {
     let lines = lines.chunks_exact(size_of::<B>()).map(|line| B::ref_from_bytes(line).expect("a whole line"));
     lines.flat_map(|line| (0..line.len()).map(move |slot| (line, slot)))
@@ -135,8 +134,8 @@ impl<B: Bucket> Table<B> {
         Self { seed, len: 0, salts: 0, segments: Segments::One(Segment::new(seed.salt(0), 0, 0)) }
     }
 
-    /// Creates a table for `entries` entries, which must be few, without space for more: the first growth tells whether
-    /// there are more. `memory` must have room.
+    /// Creates a table for a few `entries`, without space for more: the first growth shows whether more come. `memory`
+    /// must have room.
     pub(crate) fn holding(memory: &mut Memory, seed: Seed, entries: usize) -> Self {
         let mut table = Self::new(seed);
         let none = core::iter::empty::<(&B, usize)>();
@@ -146,7 +145,6 @@ impl<B: Bucket> Table<B> {
         table
     }
 
-    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> u32 {
         self.len
@@ -166,7 +164,6 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Returns the number of a line.
     #[inline]
     pub(crate) fn number(segment: usize, line: usize) -> u32 {
         (((segment as u64) << line_bits::<B>() | line as u64) & 0xffff_ffff) as u32
@@ -179,7 +176,7 @@ impl<B: Bucket> Table<B> {
         (number >> bits, number & ((1 << bits) - 1))
     }
 
-    /// Returns the number behind that of the last line.
+    /// Returns the number behind the last line's.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         Self::number(self.extent().0, 0)
@@ -193,7 +190,7 @@ impl<B: Bucket> Table<B> {
         if is_last { Self::number(segment + 1, 0) } else { number + 1 }
     }
 
-    /// Returns whether the next line in the order of numbers is one of another segment.
+    /// Returns whether the next line, by number, is in another segment.
     pub(crate) fn is_last_of_segment(&self, number: u32) -> bool {
         Self::place(self.number_after(number)).1 == 0
     }
@@ -220,8 +217,8 @@ impl<B: Bucket> Table<B> {
         self.segment(segment).expect("the entry was just found in it").line_mut(memory, line)
     }
 
-    /// Returns all lines from this number on, again and again, with their numbers. A segment without lines counts as an
-    /// empty line.
+    /// Returns all lines from this number on, endlessly, with their numbers. A segment without lines counts as an empty
+    /// line.
     #[inline]
     pub(crate) fn ring<'a>(
         &'a self,
@@ -242,7 +239,7 @@ impl<B: Bucket> Table<B> {
         })
     }
 
-    /// Prefetches this many lines from the one with this number on. Those behind the end of a chunk are other memory.
+    /// Prefetches this many lines from this number on. Beyond the end of a chunk, this is other memory.
     #[inline]
     pub(crate) fn prefetch_lines(&self, memory: &Memory, number: u32, lines: usize) {
         let (segment, line) = Self::place(number);
@@ -251,15 +248,14 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Prefetches the beginnings of the two lines in which an entry with this hash is or would be.
+    /// Prefetches the beginnings of the two lines of an entry with this hash.
     #[inline]
     pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
         let mixed = self.seed.mix(hash);
         self.selected(mixed).1.prefetch_lines_of(memory, mixed);
     }
 
-    /// Looks for an entry with this hash, and returns its location and its line. `matching` returns the slot of a line
-    /// that holds the entry.
+    /// Finds an entry with this hash. Returns its location and its line. `matching` returns the entry's slot in a line.
     #[inline(always)]
     pub(crate) fn find<'a>(
         &self,
@@ -273,7 +269,7 @@ impl<B: Bucket> Table<B> {
         Some((At::new(Self::number(index, number), slot), line))
     }
 
-    /// As `find`, with the line for writing.
+    /// Like `find`, with the line for writing.
     #[inline(always)]
     pub(crate) fn find_mut<'a>(
         &self,
@@ -294,8 +290,8 @@ impl<B: Bucket> Table<B> {
         self.selected(mixed).1.visit_lines(memory, mixed, visit);
     }
 
-    /// Visits the entries of one segment, which is the one of the mixed hashes that begin with `selector`, as far as
-    /// their own selectors are among `selectors`. Returns the last selector of the segment.
+    /// Visits the entries with these selectors in the segment that `selector` selects. Returns the last selector of the
+    /// segment.
     pub(crate) fn visit_segment(
         &self,
         memory: &Memory,
@@ -313,12 +309,12 @@ impl<B: Bucket> Table<B> {
         last_selector(segment)
     }
 
-    /// Returns the last selector of the segment in which entries with `selector` are.
+    /// Returns the last selector of the segment that `selector` selects.
     pub(crate) fn last_selector(&self, selector: u32) -> u32 {
         self.segment(self.index_of(selector)).map_or(u32::MAX, last_selector)
     }
 
-    /// Returns the last selector of the window that begins with `first`, where a segment has this many windows.
+    /// Returns the last selector of the window that begins with `first`, if a segment has this many windows.
     pub(crate) fn last_of_window(&self, first: u32, windows: u32) -> u32 {
         let Some(segment) = self.segment(self.index_of(first)) else { return u32::MAX };
         let width = ((1_u64 << (u32::BITS - u32::from(segment.depth))) / u64::from(windows)).max(1);
@@ -326,8 +322,8 @@ impl<B: Bucket> Table<B> {
         u32::try_from(end - 1).unwrap_or(u32::MAX)
     }
 
-    /// Makes room for this many entries in an empty table, so that it does not grow step by step, as far as half of the memory
-    /// lasts. Does nothing if there are entries.
+    /// Makes room for this many entries in an empty table, so that it does not grow step by step, while half of the
+    /// memory lasts. Does nothing if there are entries.
     pub(crate) fn reserve(&mut self, memory: &mut Memory, key: &HashKey, entries: usize) {
         let per_segment = lines_max::<B>() * B::SLOTS / 8 * RESERVED_8THS_MAX;
         let depth = entries.div_ceil(per_segment).next_power_of_two().trailing_zeros();
@@ -346,7 +342,7 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Inserts an entry that is not in the table, after making room for it if necessary. Returns `None` if there is no
+    /// Inserts an entry that is not in the table, and makes room for it if necessary. Returns `None` if there is no
     /// free slot and no memory for more.
     #[inline]
     pub(crate) fn insert(
@@ -369,7 +365,7 @@ impl<B: Bucket> Table<B> {
         Some(At::new(Self::number(index, line), slot))
     }
 
-    /// Inserts an entry for which its lines and their neighbours have no space, by growing until they have. Returns its
+    /// Inserts an entry that its lines and their neighbours cannot hold, by growing until they can. Returns its
     /// segment, line and slot.
     #[cold]
     fn insert_elsewhere(
@@ -387,14 +383,14 @@ impl<B: Bucket> Table<B> {
         })
     }
 
-    /// Removes an entry. The caller lets the segment settle some time afterwards.
+    /// Removes an entry. The caller lets the segment settle later.
     pub(crate) fn remove(&mut self, memory: &mut Memory, at: At) -> B::Entry {
         let (segment, line) = Self::place(at.line);
         self.len -= 1;
         self.segment_mut(segment).remove(memory, (line, at.slot()))
     }
 
-    /// Gives the segment of this line fewer lines if it has far too many. As opposed to `settle`, the entries keep their
+    /// Gives the segment of this line fewer lines if it has far too many. Unlike `settle`, this keeps entries in their
     /// segments, so a walk over all lines can continue with the next segment.
     pub(crate) fn shrink_segment(&mut self, memory: &mut Memory, key: &HashKey, number: u32) {
         let (index, _) = Self::place(number);
@@ -404,8 +400,8 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Lets all segments settle, one per call, from the last to the first. `left` is the number of segments that are
-    /// left, at first at least that of all segments. The work comes out of `budget`. Returns whether more follow.
+    /// Lets all segments settle, one per call, from the last to the first. `left` is the number of remaining segments,
+    /// and begins at the number of all segments or more. The work comes out of `budget`. Returns whether more follow.
     pub(crate) fn settle_next(
         &mut self,
         memory: &mut Memory,
@@ -422,8 +418,8 @@ impl<B: Bucket> Table<B> {
         *left > 0
     }
 
-    /// Lets the segment of this line settle after one of some removals. Chance decides, so that a client cannot choose
-    /// removals that cause an attempt each.
+    /// Lets the segment of this line settle after some of the removals. Chance decides, so that a client cannot choose
+    /// removals that each cause an attempt.
     #[inline]
     pub(crate) fn settle_sometimes(&mut self, memory: &mut Memory, key: &HashKey, number: u32) {
         if self.seed.salt(self.salts ^ self.len.rotate_right(8)).is_chosen(REMOVALS_PER_ATTEMPT) {
@@ -431,7 +427,8 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Adapts the segment of this line to its number of entries: merges it with its other half, or gives it fewer lines.
+    /// Adapts the segment of this line to its number of entries: merges it with its other half, or gives it fewer
+    /// lines.
     #[inline]
     pub(crate) fn settle(&mut self, memory: &mut Memory, key: &HashKey, number: u32) {
         let (index, _) = Self::place(number);
@@ -452,7 +449,6 @@ impl<B: Bucket> Table<B> {
         *self = Self::new(self.seed);
     }
 
-    /// Maximum number of entries of two segments that are merged.
     const fn merged_len_max() -> usize {
         lines_max::<B>() * B::SLOTS / 8 * MERGED_8THS_MAX
     }
@@ -478,7 +474,7 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Returns the index of the segment of the mixed hashes that begin with `selector`.
+    /// Returns the index of the segment that `selector` selects.
     #[inline]
     fn index_of(&self, selector: u32) -> usize {
         match &self.segments {
@@ -494,7 +490,7 @@ impl<B: Bucket> Table<B> {
         (index, &self.segments_slice()[index])
     }
 
-    /// Returns the maximum depth of a segment among as many as there are.
+    /// Returns the maximum depth of a segment, given the number of segments.
     fn depth_max(&self) -> u8 {
         let depth = DEPTH_SPARE + u8::try_from(self.extent().0.ilog2()).unwrap_or(DEPTH_MAX);
         depth.min(DEPTH_MAX)
@@ -505,7 +501,7 @@ impl<B: Bucket> Table<B> {
         self.seed.salt(self.salts)
     }
 
-    /// Lets a segment grow by a step and some more, or splits it. Does nothing if there is no memory.
+    /// Lets a segment grow by a step and some more, or splits it. Does nothing without memory.
     #[cold]
     fn make_room(&mut self, memory: &mut Memory, key: &HashKey, index: usize, more_steps: usize) {
         if !memory.has_room_for(Purpose::Moving) {
@@ -520,7 +516,7 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Moves the entries of a segment to this many lines, under a new salt, unless they find no place there.
+    /// Moves the entries of a segment to this many lines, under a new salt, unless they find no place.
     #[cold]
     fn rebuild(&mut self, memory: &mut Memory, key: &HashKey, index: usize, lines: usize) {
         let [mut moved, buffer] = memory.begin_move();
@@ -571,7 +567,6 @@ impl<B: Bucket> Table<B> {
         self.drop_needless_directory();
     }
 
-    /// Returns the directory, which is created if there is none.
     fn directory(&mut self) -> &mut Directory<B> {
         if let Segments::One(segment) = &mut self.segments {
             let segment = core::mem::replace(segment, Segment::new(self.seed.salt(0), 0, 0));
@@ -631,13 +626,12 @@ impl<B: Bucket> Table<B> {
     }
 }
 
-/// Returns the numbers of lines of two halves with this many entries, and some steps of space for more.
+/// Returns the numbers of lines for two halves with these numbers of entries, and some steps of space for more.
 fn lines_of_halves<B: Bucket>(lens: [usize; 2], more_steps: usize) -> [usize; 2] {
     let more_lines = lines_max::<B>() / B::STEP_SHARE * more_steps;
     lens.map(|len| (lines_for::<B>(len) + more_lines).min(lines_max::<B>()))
 }
 
-/// Returns the last selector of a segment.
 fn last_selector<B>(segment: &Segment<B>) -> u32 {
     let end = (u64::from(segment.prefix) + 1) << (u32::BITS - u32::from(segment.depth));
     u32::try_from(end - 1).unwrap_or(u32::MAX)

@@ -2,7 +2,7 @@
 //!
 //! The walk goes from shard to shard, and within a shard from one window of *selectors* to the next. The selector of a
 //! swarm follows from its info hash and a secret of the shard, and never changes. A window is at most one segment of
-//! swarms of each family, and both families have the same selectors, so a torrent is listed once, with both swarms.
+//! swarms of each family, and both families share the selectors, so a torrent is listed once, with both swarms.
 //!
 //! This module owns the progress of a walk. Between two calls it holds no lock and no location in a table.
 
@@ -11,14 +11,14 @@ use shoal_base::{PeerV4, PeerV6};
 use crate::api::Listed;
 use crate::family::Stored;
 use crate::retained::RetainedLine;
-use crate::segment::segment_len_max;
 use crate::store::Store;
+use crate::table::segment::segment_len_max;
 
 /// The progress of a walk over all torrents.
 #[derive(Clone, Debug, Default)]
 pub struct Walk {
     shard: usize,
-    /// The first selector of the shard that is still to be examined.
+    /// The first remaining selector of the shard.
     selector: u32,
 }
 
@@ -36,7 +36,7 @@ impl Walk {
         let last = store.v4.list(self.shard, self.selector, u32::MAX, listed);
         let last_v6 = store.v6.list(self.shard, self.selector, last, listed);
         if last_v6 < last {
-            // The torrents behind the end of the segment of IPv6 belong to later windows.
+            // Torrents behind the end of the IPv6 segment belong to later windows.
             listed.retain(|torrent| store.v4.selector(self.shard, &torrent.info_hash) <= last_v6);
         }
         add_up(listed);

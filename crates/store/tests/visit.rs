@@ -2,7 +2,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use shoal_base::{Action, Counts, InfoHash, PeerV4};
 use shoal_store::{Announce, Announced, Settings, Store};
@@ -74,27 +74,5 @@ fn no_more_than_the_room_holds() {
     for room_bytes in [0, 5, 6, 17, 18] {
         let mut out = vec![0; room_bytes];
         assert_eq!(store.v4.visit(&place, false, 50, &mut rng, &mut out).peers, room_bytes / 6);
-    }
-}
-
-#[test]
-fn every_peer_has_the_same_chance() {
-    const ROUNDS: u32 = 6000;
-    for (leechers, seeders, wanted) in [(60, 40, 7), (500, 300, 50)] {
-        let store = store_of(leechers, seeders);
-        let mut rng = fastrand::Rng::with_seed(9);
-        let mut seen = BTreeMap::<PeerV4, u32>::new();
-        for _ in 0..ROUNDS {
-            for peer in visit(&store, false, wanted, &mut rng).1 {
-                *seen.entry(peer).or_default() += 1;
-            }
-        }
-        let chance = wanted as f64 / f64::from(leechers + seeders);
-        let (mean, variance) = (f64::from(ROUNDS) * chance, f64::from(ROUNDS) * chance * (1.0 - chance));
-        for number in 0..leechers + seeders {
-            let count = seen.get(&peer(number)).copied().unwrap_or(0);
-            let deviations = (f64::from(count) - mean).abs() / variance.sqrt();
-            assert!(deviations < 5.5, "peer {number} is {deviations} standard deviations off");
-        }
     }
 }

@@ -4,8 +4,8 @@
 //! that proxies write. A tracker uses [`head`], [`query`], [`reply`], [`response`] and [`forwarded`]. A client or a
 //! load generator does the reverse with [`request`], [`response`], and [`received`] on top of [`bencode`]. Decoding
 //! borrows and does not allocate; encoding appends to the caller's vector. This module must not read or write a socket,
-//! keep bytes between two calls, or judge what a value means: whether port 0 is acceptable or a proxy is trusted is the
-//! caller's decision.
+//! keep bytes between two calls, or judge a value: the caller decides whether port 0 is acceptable or a proxy is
+//! trusted.
 
 pub mod bencode;
 pub mod date;
@@ -21,7 +21,7 @@ mod field;
 pub(crate) mod number;
 mod percent;
 
-/// The version of a message. A later minor version is read as HTTP/1.1 (RFC 9110, 2.5); other major versions are not
+/// The version of a message. A later minor version is read as HTTP/1.1 (RFC 9110, 2.5). Other major versions are not
 /// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
@@ -32,7 +32,6 @@ pub enum Version {
 }
 
 impl Version {
-    /// Returns the version for httparse's minor version number.
     const fn from_minor(minor: u8) -> Self {
         if minor == 0 { Self::Http10 } else { Self::Http11 }
     }

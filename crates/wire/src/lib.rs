@@ -1,7 +1,7 @@
 //! Tracker wire formats: decodes bytes to requests and encodes replies to bytes.
 //!
-//! This crate owns the layouts on the wire and nothing else. It has no sockets, no clock and no store, and takes no
-//! decisions. For any input it returns a value or a typed error, and it never panics.
+//! This crate owns only the layouts on the wire. It has no sockets, no clock and no store, and takes no decisions. For
+//! any input it returns a value or a typed error, and it never panics.
 #![forbid(unsafe_code)]
 
 pub mod http;

@@ -1,5 +1,5 @@
-//! The PROXY protocol, versions 1 and 2 (`proxy-protocol.txt` of HAProxy): the header with which a proxy begins a
-//! connection to name its client.
+//! The PROXY protocol, versions 1 and 2 (`proxy-protocol.txt` of HAProxy): a proxy begins a connection with this header
+//! to name its client.
 //!
 //! Owns the layout of the header, in both directions. It must not decide whether the proxy is trusted, nor how to treat
 //! a header without a source.
@@ -7,7 +7,7 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::io::Write as _;
 
-/// The maximum length of a header in bytes. Version 1 has at most 107; version 2 could announce 64 KiB, but the data
+/// The maximum length of a header in bytes. Version 1 has at most 107. Version 2 could announce 64 KiB, but the data
 /// that proxies append (names, a checksum, parts of a certificate) takes some hundred bytes.
 pub const HEADER_BYTES_MAX: usize = 4 << 10;
 
@@ -30,9 +30,9 @@ pub enum Decoded {
     Header {
         /// The length of the header in bytes.
         bytes: usize,
-        /// The client behind the proxy; an IPv4-mapped IPv6 address is given as IPv4. `None` if the proxy connects on
-        /// its own behalf (`LOCAL`), does not know the client (`UNKNOWN`, `UNSPEC`), or received the connection over a
-        /// Unix socket.
+        /// The client behind the proxy; an IPv4-mapped IPv6 address is given as IPv4. `None` if the proxy connects for
+        /// itself (`LOCAL`), does not know the client (`UNKNOWN`, `UNSPEC`), or received the connection over a Unix
+        /// socket.
         source: Option<SocketAddr>,
     },
     /// The bytes are not a header.
@@ -51,8 +51,8 @@ pub fn decode(bytes: &[u8]) -> Decoded {
     }
 }
 
-/// Appends a header of version 1. It becomes `UNKNOWN` if the source and the destination have different families, which
-/// version 1 cannot express.
+/// Appends a header of version 1. It becomes `UNKNOWN` if source and destination have different families, which version
+/// 1 cannot express.
 pub fn encode_v1(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
     let family = match (source, destination) {
         (SocketAddr::V4(_), SocketAddr::V4(_)) => "TCP4",
@@ -64,7 +64,7 @@ pub fn encode_v1(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>)
         .expect("writing to a vector does not fail");
 }
 
-/// Appends a header of version 2. It becomes `UNSPEC` if the source and the destination have different families.
+/// Appends a header of version 2. It becomes `UNSPEC` if source and destination have different families.
 pub fn encode_v2(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>) {
     let ports = [source.port().to_be_bytes(), destination.port().to_be_bytes()].concat();
     match (source.ip(), destination.ip()) {
@@ -82,7 +82,7 @@ pub fn encode_v2(source: SocketAddr, destination: SocketAddr, out: &mut Vec<u8>)
     }
 }
 
-/// Appends a header of version 2 with which a proxy connects on its own behalf, for example for a health check.
+/// Appends a header of version 2 for a proxy's own connection, for example for a health check.
 pub fn encode_v2_local(out: &mut Vec<u8>) {
     push_v2_head(0x20, 0x00, 0, out);
 }
@@ -92,7 +92,7 @@ fn push_v2_head(version_command: u8, family: u8, rest_bytes: u8, out: &mut Vec<u
     out.extend_from_slice(&[version_command, family, 0, rest_bytes]);
 }
 
-/// Returns whether the two agree over the length of the shorter one.
+/// Returns whether the two agree in the length of the shorter one.
 fn begins(bytes: &[u8], signature: &[u8]) -> bool {
     bytes.iter().zip(signature).all(|(byte, expected)| byte == expected)
 }
@@ -133,7 +133,7 @@ fn v1_source(fields: &str) -> Result<Option<SocketAddr>, NotV1> {
     Ok(Some(canonical(from, from_port)))
 }
 
-/// Parses the first of two addresses, both of which must belong to the family.
+/// Parses the first of two addresses, which must both belong to the family.
 fn both<A: core::str::FromStr>(from: &str, to: &str) -> Result<A, NotV1> {
     to.parse::<A>().map_err(|_| NotV1)?;
     from.parse().map_err(|_| NotV1)

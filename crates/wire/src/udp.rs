@@ -1,12 +1,12 @@
 //! The UDP tracker protocol (BEP 15) with its announce options (BEP 41), in both directions.
 //!
 //! Owns the layout of every packet. A tracker decodes a [`Request`] and encodes a [`Reply`]; a client or a load
-//! generator does the reverse with the same types. Decoding borrows from the packet and copies nothing. Encoding writes
-//! into the caller's buffer and never beyond it. This module must not judge the meaning of a field: whether port 0 is
-//! acceptable or a connection id is stale is the caller's decision.
+//! generator does the reverse with the same types. Decoding borrows from the packet and copies nothing. Encoding never
+//! writes beyond the caller's buffer. This module must not judge the meaning of a field: the caller decides whether
+//! port 0 is acceptable or a connection id is stale.
 //!
 //! BEP 15: "Do not expect packets to be exactly of a certain size. Future extensions could increase the size of
-//! packets." A request may therefore be longer than its layout, and the rest is ignored.
+//! packets." So a request may be longer than its layout. The rest is ignored.
 
 mod error;
 mod option;
@@ -18,7 +18,7 @@ pub use option::{Options, UrlData, encode_url_data};
 pub use reply::{AnnounceHead, ConnectReply, Peers, Reply, ScrapeEntry, ScrapeHead};
 pub use request::{Announce, Request};
 
-/// The value in the place of the connection id of a connect request (BEP 15, "connect").
+/// The value in place of the connection id in a connect request (BEP 15, "connect").
 pub const PROTOCOL_ID: u64 = 0x0417_2710_1980;
 
 /// The number that a tracker assigns on connect and requires in every other request (BEP 15, "UDP connections /
@@ -26,11 +26,10 @@ pub const PROTOCOL_ID: u64 = 0x0417_2710_1980;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId(pub u64);
 
-/// The number by which a client matches a reply to its request.
+/// The number by which a client matches replies to requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransactionId(pub u32);
 
-/// The "action" field of requests and replies.
 mod action {
     pub(super) const CONNECT: u32 = 0;
     pub(super) const ANNOUNCE: u32 = 1;

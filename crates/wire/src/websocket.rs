@@ -2,8 +2,8 @@
 //!
 //! Owns the layouts on the wire and the rules of the protocol. [`handshake`] reads and writes the two HTTP heads,
 //! [`frame`] single frames, and [`Reader`] assembles messages. This module must not read or write a socket, reply by
-//! itself, or interpret a message. No extension and no subprotocol is ever negotiated: messages are short and consist
-//! mostly of encrypted keys, so a compressor would cost memory for each connection and save little.
+//! itself, or interpret a message. It negotiates no extension and no subprotocol: messages are short and consist mostly
+//! of encrypted keys, so a compressor would cost memory for each connection and save little.
 
 mod reader;
 
@@ -12,7 +12,7 @@ pub mod handshake;
 
 pub use reader::{Event, Read, Reader};
 
-/// The side that reads. Clients mask what they send, and servers do not (RFC 6455, 5.1).
+/// The side that reads. Clients mask their data, and servers do not (RFC 6455, 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Reads data from a client, which must be masked.
@@ -21,8 +21,7 @@ pub enum Role {
     Client,
 }
 
-/// The reason for closing a connection, as a close frame states it (RFC 6455, 7.4.1). The list contains only the codes
-/// that are sent.
+/// The reason for closing a connection, in a close frame (RFC 6455, 7.4.1). Only codes that are sent are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum CloseCode {
@@ -42,7 +41,7 @@ pub enum CloseCode {
     TooBig = 1009,
     /// An internal error of the server.
     InternalError = 1011,
-    /// The server is about to stop or to restart: the client connects again (IANA registry of close codes).
+    /// The server is about to stop or restart: the client should connect again (IANA registry of close codes).
     ServiceRestart = 1012,
     /// The server is overloaded or short of memory at the moment.
     TryAgainLater = 1013,
@@ -56,8 +55,8 @@ impl CloseCode {
     }
 }
 
-/// A violation of the protocol by the peer. The connection must be closed with the code and the reason, and no further
-/// input may be read.
+/// A violation of the protocol by the peer. The connection must be closed with the code and the reason, without reading
+/// more input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.reason())]
 pub enum Violation {

@@ -1,10 +1,10 @@
 //! The WebTorrent tracker protocol: JSON (RFC 8259) in messages of a WebSocket, in both directions.
 //!
-//! No BEP specifies it; the reference is what clients send. This module owns the layouts of messages. A tracker uses
-//! [`decode`] and [`reply`]; a load generator does the reverse with [`request`] and [`received`]. Offers and answers
-//! (the session descriptions that two browsers exchange, about 2 KB each) are passed on byte for byte: they are checked
-//! to be JSON objects of a bounded size, but never interpreted or re-encoded. No tree of values is ever built. This
-//! module must not know frames, keep bytes between two calls, or decide what happens with a message.
+//! No BEP specifies it; the messages of clients are the reference. This module owns the layouts of messages. A tracker
+//! uses [`decode`] and [`reply`]; a load generator does the reverse with [`request`] and [`received`]. Offers and
+//! answers (the session descriptions that two browsers exchange, about 2 KB each) are passed on byte for byte: they are
+//! checked to be JSON objects of a bounded size, but never interpreted or re-encoded. No tree of values is built. This
+//! module must not know frames, keep bytes between two calls, or decide about a message.
 //!
 //! Info hashes, peer ids and offer ids are binary data in text: each byte b is the character U+00b, written literally
 //! or as an escape. If a key occurs several times in an object, the last one wins.

@@ -103,86 +103,57 @@ fn least_answer(more: &str) -> String {
 }
 
 #[test]
-fn webtorrent_announces() {
-    let offer = || (OFFER.to_owned(), OFFER_ID.to_vec());
-    each(
-        r#"{"numwant":2,"uploaded":0,"downloaded":0,"left":null,"event":"started","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer":$OFFER,"offer_id":"$ID"},{"offer":$OFFER,"offer_id":"$ID"}]}"#,
-        |request| {
-            let offers = vec![offer(), offer()];
-            let expected =
-                AnnounceContent { event: Event::Started, left_bytes: None, numwant: Some(2), offers };
-            assert_eq!(content_of(request), expected);
-        },
-    );
-    // Without offers, and with keys that only its own tracker uses.
-    each(
-        r#"{"uploaded":5,"downloaded":7,"left":0,"event":"completed","numwant":50,"trackerid":"x","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL"}"#,
-        |request| {
-            let expected = AnnounceContent {
-                event: Event::Completed,
-                left_bytes: Some(0),
-                numwant: Some(50),
-                offers: Vec::new(),
-            };
-            assert_eq!(content_of(request), expected);
-        },
-    );
-    each(
-        r#"{"event":"stopped","uploaded":0,"downloaded":0,"left":1048576,"action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL"}"#,
-        |request| {
-            let expected = AnnounceContent {
-                event: Event::Stopped,
-                left_bytes: Some(1 << 20),
-                numwant: None,
-                offers: Vec::new(),
-            };
-            assert_eq!(content_of(request), expected);
-        },
-    );
-}
-
-#[test]
-fn libtorrent_announces() {
-    each(
-        r#"{"action":"announce","info_hash":"$H","uploaded":0,"downloaded":0,"left":16384,"corrupt":0,"numwant":1,"key":"5C3FE2A9","event":"paused","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer_id":"$ID","offer":$OFFER}]}"#,
-        |request| {
-            let expected = AnnounceContent {
-                event: Event::Update,
-                left_bytes: Some(16_384),
-                numwant: Some(1),
-                offers: vec![(OFFER.to_owned(), OFFER_ID.to_vec())],
-            };
-            assert_eq!(content_of(request), expected);
-        },
-    );
-}
-
-#[test]
-fn anacrolix_announces() {
-    each(
-        r#"{"numwant":1,"uploaded":0,"downloaded":0,"left":9223372036854775807,"event":"\u003cregular\u003e","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer_id":"$ID","offer":$OFFER}]}"#,
-        |request| {
-            let expected = AnnounceContent {
-                event: Event::Update,
-                left_bytes: Some(i64::MAX),
-                numwant: Some(1),
-                offers: vec![(OFFER.to_owned(), OFFER_ID.to_vec())],
-            };
-            assert_eq!(content_of(request), expected);
-        },
-    );
-    each(
-        r#"{"numwant":0,"uploaded":0,"downloaded":0,"left":-1,"event":"stopped","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":null}"#,
-        |request| {
-            let expected = AnnounceContent {
-                event: Event::Stopped,
-                left_bytes: None,
-                numwant: Some(0),
-                offers: Vec::new(),
-            };
-            assert_eq!(content_of(request), expected);
-        },
-    );
+fn real_clients_announce() {
+    // WebTorrent, without offers and with keys that only its own tracker uses; libtorrent; anacrolix.
+    for (message, event, left_bytes, numwant, offers) in [
+        (
+            r#"{"numwant":2,"uploaded":0,"downloaded":0,"left":null,"event":"started","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer":$OFFER,"offer_id":"$ID"},{"offer":$OFFER,"offer_id":"$ID"}]}"#,
+            Event::Started,
+            None,
+            Some(2),
+            2,
+        ),
+        (
+            r#"{"uploaded":5,"downloaded":7,"left":0,"event":"completed","numwant":50,"trackerid":"x","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL"}"#,
+            Event::Completed,
+            Some(0),
+            Some(50),
+            0,
+        ),
+        (
+            r#"{"event":"stopped","uploaded":0,"downloaded":0,"left":1048576,"action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL"}"#,
+            Event::Stopped,
+            Some(1 << 20),
+            None,
+            0,
+        ),
+        (
+            r#"{"action":"announce","info_hash":"$H","uploaded":0,"downloaded":0,"left":16384,"corrupt":0,"numwant":1,"key":"5C3FE2A9","event":"paused","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer_id":"$ID","offer":$OFFER}]}"#,
+            Event::Update,
+            Some(16_384),
+            Some(1),
+            1,
+        ),
+        (
+            r#"{"numwant":1,"uploaded":0,"downloaded":0,"left":9223372036854775807,"event":"\u003cregular\u003e","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":[{"offer_id":"$ID","offer":$OFFER}]}"#,
+            Event::Update,
+            Some(i64::MAX),
+            Some(1),
+            1,
+        ),
+        (
+            r#"{"numwant":0,"uploaded":0,"downloaded":0,"left":-1,"event":"stopped","action":"announce","info_hash":"$H","peer_id":"-WW0208-ABCDEFGHIJKL","offers":null}"#,
+            Event::Stopped,
+            None,
+            Some(0),
+            0,
+        ),
+    ] {
+        each(message, |request| {
+            let offers = vec![(OFFER.to_owned(), OFFER_ID.to_vec()); offers];
+            assert_eq!(content_of(request), AnnounceContent { event, left_bytes, numwant, offers });
+        });
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! The model of a frame: Ethernet, VLAN tags, IP, UDP. It reads and writes bytes, and knows no kernel.
 //!
-//! The eBPF program does the same, verdict by verdict ([`model`] tells which), and a test compares both. A frame is any
-//! bytes: whatever a length or an offset in it says is checked against the length of the frame.
+//! The eBPF program does the same: [`model`] gives its verdict for each frame, and a test compares both. A frame may
+//! contain any bytes: each length and offset in it is checked against the length of the frame.
 //!
-//! A datagram is read only if the kernel would deliver it just as well. Frames that are unusual (fragments, extension headers)
-//! or wrong (lengths, checksums) are rejected here and belong to the kernel, which has the whole of the rules.
+//! A datagram is read only if the kernel would deliver it too. Frames that are unusual (fragments, extension headers)
+//! or wrong (lengths, checksums) are rejected here and left to the kernel, which knows all the rules.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::ops::Range;
@@ -25,8 +25,8 @@ const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 
-/// The maximum length of a frame that the program hands to a socket, in bytes. The reply is written behind the frame, in the
-/// same memory.
+/// The maximum length of a frame that the program hands to a socket, in bytes. The reply is written behind the frame,
+/// in the same memory.
 pub const REDIRECTED_BYTES_MAX: usize = 2304;
 
 /// Types of what an Ethernet frame contains (`linux/if_ether.h`).
@@ -39,7 +39,8 @@ pub(crate) const ETHERNET_PROVIDER_TAG: u16 = 0x88a8;
 const PROTOCOL_UDP: u8 = 17;
 const PROTOCOL_FRAGMENT: u8 = 44;
 
-/// The headers of RFC 8200, 4302, 6275, 7401 and 5533 that another header follows, except for that of fragments.
+/// The IPv6 extension headers of RFC 8200, 4302, 6275, 7401 and 5533 after which another header follows, except for the
+/// fragment header.
 const EXTENSION_HEADERS: [u8; 7] = [0, 43, 51, 60, 135, 139, 140];
 
 /// The bits of an IPv4 header that only fragments have set: "more fragments", and the offset.
@@ -48,22 +49,22 @@ const FRAGMENT_BITS: u16 = 0x3fff;
 /// A datagram in a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// The address that it came from.
+    /// Its source.
     pub source: SocketAddr,
-    /// The address that it was sent to.
+    /// Its destination.
     pub destination: SocketAddr,
-    /// Where the IP header starts in the frame. A VLAN tag may be before it.
+    /// Offset of the IP header in the frame. A VLAN tag may precede it.
     pub ip_offset: usize,
-    /// Where the UDP header starts.
+    /// Offset of the UDP header.
     pub udp_offset: usize,
-    /// Where the payload is. Padding may follow it.
+    /// Range of the payload. Padding may follow it.
     pub payload: Range<usize>,
 }
 
 /// The reason why a frame is left to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejection {
-    /// It contains something else than UDP over IP, or more than one VLAN tag.
+    /// It contains something other than UDP over IP, or more than one VLAN tag.
     #[error("no UDP over IP")]
     NotUdp,
     /// It ends before the end of a header.
@@ -81,10 +82,10 @@ pub enum Rejection {
     /// The checksum of the IPv4 header is wrong.
     #[error("the checksum of its IPv4 header is wrong")]
     BadHeaderChecksum,
-    /// A MAC address is one of a group of hosts, so it cannot be the source of a reply.
+    /// A MAC address is a group address, so it cannot be the source of a reply.
     #[error("it was sent to or by a group of hosts")]
     GroupAddress,
-    /// The source is a loopback address, which only the kernel can tell from a forged one.
+    /// The source is a loopback address. Only the kernel can tell a real one from a forged one.
     #[error("it came from a loopback address")]
     Loopback,
 }
@@ -96,7 +97,7 @@ impl Datagram {
         self.destination.is_ipv4() && self.udp_offset - self.ip_offset > IPV4_BYTES
     }
 
-    /// Returns what the UDP checksum says of the datagram, which was parsed from this frame.
+    /// Checks the UDP checksum of the datagram, which was parsed from this frame.
     #[must_use]
     pub fn checksum(&self, frame: &[u8]) -> Checksum {
         let (Some(field), Some(datagram)) =
@@ -120,10 +121,8 @@ impl Datagram {
     }
 }
 
-/// Reads the headers of a frame. The UDP checksum is left to [`Datagram::checksum`].
-///
-/// # Errors
-/// Returns why the frame is one for the kernel.
+/// Reads the headers of a frame, but does not check the UDP checksum: [`Datagram::checksum`] does. Fails if the frame
+/// must be left to the kernel.
 pub fn parse(frame: &[u8]) -> Result<Datagram, Rejection> {
     let (ethernet_type, ip_offset) = ethernet(frame)?;
     let ip = &frame[ip_offset..];
@@ -160,7 +159,7 @@ pub fn parse(frame: &[u8]) -> Result<Datagram, Rejection> {
     })
 }
 
-/// Returns the type of what follows the Ethernet header and its tag, and where that starts.
+/// Returns the type of the Ethernet payload, and its offset. A VLAN tag may precede it.
 fn ethernet(frame: &[u8]) -> Result<(u16, usize), Rejection> {
     let kind_at =
         |end: usize| frame.get(..end).and_then(|head| be16(head, end - 2)).ok_or(Rejection::Truncated);
@@ -173,7 +172,7 @@ fn ethernet(frame: &[u8]) -> Result<(u16, usize), Rejection> {
     }
 }
 
-/// The addresses, the length of the header, and that of the whole packet.
+/// Source, destination, length of the header, and length of the whole packet.
 type Ip = (IpAddr, IpAddr, usize, usize);
 
 /// Reads an IPv4 header (RFC 791, section 3.1).
@@ -213,7 +212,6 @@ fn ipv6(ip: &[u8]) -> Result<Ip, Rejection> {
     Ok((source.into(), destination.into(), IPV6_BYTES, IPV6_BYTES + payload_bytes))
 }
 
-/// Returns the number at an offset, in network byte order.
 fn be16(frame: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*frame.get(offset..)?.first_chunk()?))
 }

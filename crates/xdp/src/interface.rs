@@ -1,7 +1,7 @@
-//! Network interfaces: what decides whether and how datagrams can be taken from one, and which segments its frames belong to.
+//! Network interfaces: the properties that decide whether and how XDP can serve one, and the segments of its frames.
 //!
-//! Everything is asked of the kernel by name or socket, never of `/sys`, which shows the network namespace in which it was
-//! mounted. `unsafe` is only in `ioctl` and `addresses`, which pass pointers to the kernel and the C library.
+//! All questions go to the kernel by name or socket, never to `/sys`, which shows the network namespace in which it was
+//! mounted. Only `ioctl` and `addresses` contain `unsafe`: they pass pointers to the kernel and the C library.
 
 mod addresses;
 mod ioctl;
@@ -28,8 +28,7 @@ const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const DRIVER_INFO_WORDS: usize = 49;
 const DRIVER_NAME_BYTES: usize = 32;
 
-/// `struct ethtool_channels`: the command, four maxima, and the numbers of queues that receive, send, do something else,
-/// or do both.
+/// `struct ethtool_channels`: the command, four maxima, and four numbers of queues: receive, transmit, other, combined.
 const CHANNELS_WORDS: usize = 9;
 const CHANNELS_RECEIVE: usize = 5;
 const CHANNELS_TRANSMIT: usize = 6;
@@ -44,9 +43,10 @@ pub struct Interface {
     pub index: u32,
     /// The number of its receive queues in use.
     pub queues: u32,
-    /// The number of its transmit queues in use. The kernel drops what an AF_XDP socket of a further receive queue sends.
+    /// The number of its transmit queues in use. An AF_XDP socket of a receive queue beyond it cannot send: the kernel
+    /// drops its frames.
     pub transmit_queues: u32,
-    /// The name of its driver, or "" if that has none.
+    /// The name of its driver, or "" if it has none.
     pub driver: String,
     /// Its MAC address.
     pub mac: [u8; 6],
@@ -54,22 +54,22 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether it is up.
     pub is_up: bool,
-    /// Whether the card takes VLAN tags out of the frames that it receives, so that an XDP program does not see them.
+    /// Whether the card removes VLAN tags from received frames, so that an XDP program does not see them.
     pub strips_vlan: bool,
     /// The names of its VLAN interfaces.
     pub vlans: Vec<String>,
 }
 
-/// The error that nothing can be found out about an interface.
+/// Why the properties of an interface are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
-    /// There is none of this name.
+    /// No interface has this name.
     #[error("there is no network interface {name:?}")]
     NotFound {
         /// The name.
         name: String,
     },
-    /// The kernel refuses to tell.
+    /// The kernel refuses a request.
     #[error("the network interface {name:?} cannot be looked at ({step}): {reason}")]
     Unknown {
         /// The name.
@@ -83,10 +83,7 @@ pub enum InterfaceError {
 }
 
 impl Interface {
-    /// Finds the interface of this name, and asks for its properties.
-    ///
-    /// # Errors
-    /// Returns an error if there is none.
+    /// Finds the interface of this name, and asks for its properties. Fails if there is none.
     pub fn find(name: &str) -> Result<Self, InterfaceError> {
         let unknown = |step| move |reason| InterfaceError::Unknown { name: name.to_owned(), step, reason };
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -111,7 +108,7 @@ impl Interface {
     }
 }
 
-/// A VLAN, by the tag that its frames have.
+/// A VLAN, identified by the tag of its frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Vlan {
     /// The type of the tag: 0x8100 for IEEE 802.1Q, 0x88a8 for IEEE 802.1ad.
@@ -120,22 +117,19 @@ pub struct Vlan {
     pub number: u16,
 }
 
-/// A network segment that the host takes part in by an interface: that of frames without a tag, or a VLAN.
+/// A network segment that an interface of the host belongs to: a VLAN, or the segment of frames without a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// The VLAN. None for frames without a tag, or with a tag that has only a priority.
+    /// The VLAN. `None` for frames without a tag, or with a tag that only has a priority.
     pub vlan: Option<Vlan>,
-    /// The index of the interface by which the kernel sends into it.
+    /// The index of the interface through which the kernel sends into it.
     pub interface_index: u32,
     /// The MAC address of that interface.
     pub mac: [u8; 6],
 }
 
-/// Returns the segments that frames of the interface of this index belong to, if there is such an interface. VLANs within VLANs are
-/// none of them.
-///
-/// # Errors
-/// Returns an error if the kernel does not tell them.
+/// Returns the segments of the frames of an interface: none if it does not exist, and no VLANs within VLANs. Fails if
+/// the kernel does not list them.
 pub fn segments(interface_index: u32) -> io::Result<Vec<Segment>> {
     let segment = |device: &Device| {
         let vlan = match device.vlan {
@@ -148,10 +142,8 @@ pub fn segments(interface_index: u32) -> io::Result<Vec<Segment>> {
     Ok(netlink::devices()?.iter().filter_map(segment).collect())
 }
 
-/// Returns the IP addresses of all interfaces of this host, in order, each once.
-///
-/// # Errors
-/// Returns an error if the kernel does not tell them.
+/// Returns the IP addresses of all interfaces of this host, sorted, without duplicates. Fails if the kernel does not
+/// list them.
 pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
     let mut ips = addresses::ips()?;
     ips.sort_unstable();
@@ -160,7 +152,7 @@ pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
 }
 
 impl Interface {
-    /// Returns the number of its first queues that an AF_XDP socket can serve.
+    /// Returns how many queues, from the first, AF_XDP sockets can serve.
     #[must_use]
     pub fn sockets(&self) -> u32 {
         self.queues.min(self.transmit_queues)

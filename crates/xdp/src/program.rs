@@ -1,25 +1,25 @@
 //! The eBPF program and its maps.
 //!
-//! [`Program::load`] gives the program to the kernel, and creates its maps. [`Maps`] tell it what to do: endpoints, keys,
-//! networks, limits and sockets. Until then it leaves every frame to the kernel. [`Program::attach`] puts it at the hook of
-//! an interface.
+//! [`Program::load`] gives the program to the kernel and creates its maps. [`Maps`] hold its endpoints, keys, networks,
+//! limits and sockets. Until they are set, the program leaves every frame to the kernel. [`Program::attach`] puts it at
+//! the hook of an interface.
 //!
-//! A [`Link`] is a descriptor that holds the program at its interface. The kernel closes it with the process, however that
-//! ends, and then the interface is as before. Another process may take it over ([`Program::replace`]).
+//! A [`Link`] is a descriptor that keeps the program attached. The kernel closes it when the process ends, in whatever
+//! way, and the interface is then as before. Another process may adopt it ([`Program::replace`]).
 //!
-//! `unsafe` is only in `syscall`, which passes pointers to the kernel, and in `mapped`, which shares memory with it.
+//! Only `syscall`, which passes pointers to the kernel, and `mapped`, which shares memory with it, contain `unsafe`.
 //!
-//! The program contains only work that needs no swarm: connect requests, because an id is a hash of the address and the
-//! time, and refusals by address. It takes no decision of its own, and it makes ids by the SipHash of `shoal-engine`,
-//! so it does not matter who has issued one. It leaves to the kernel what it does not understand, and what its worker
-//! does not take in time.
+//! The program only does work that needs no swarm: connect requests, because an id is a hash of the address and the
+//! time, and refusals by address. It takes no decision of its own. It creates ids with the SipHash of `shoal-engine`,
+//! so either may issue an id and the other check it. It leaves to the kernel each frame that it does not understand, or
+//! that its worker does not take in time.
 //!
-//! The limits of sources are token buckets in a count-min sketch, as in `shoal_base::source`. A map that forgets the
-//! least recently used sources was the alternative. Each packet of a flood from forged addresses would then insert an
+//! The limits of sources are token buckets in a count-min sketch, like in `shoal_base::source`. The alternative was a
+//! map that forgets the least recently used sources. Each packet of a flood from forged addresses would then insert an
 //! entry under a lock and push an honest source out. That costs ten times as much and frees the attacker of its limit.
 //!
-//! The library is aya. libbpf-rs is as well kept, but needs libelf and zlib, and so more than Rust and a C compiler to
-//! build. The object is in the repository. `cargo xtask bpf` builds it again and compares it, which takes clang 14.
+//! The library is aya. libbpf-rs is as well maintained, but needs libelf and zlib, and so more than Rust and a C
+//! compiler to build. The object is in the repository. `cargo xtask bpf` rebuilds it with clang 14 and compares it.
 
 use std::error::Error;
 use std::io;
@@ -41,7 +41,7 @@ mod settings;
 mod syscall;
 
 pub use maps::{Backlog, Counters, Maps, MapsError};
-pub use settings::{Counts, Ids, Network, NetworkRule, Rate, Settings};
+pub use settings::{Counted, Counts, Ids, Network, NetworkRule, Rate, Settings};
 
 /// The object that `cargo xtask bpf` builds from `bpf/shoal.bpf.c`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/shoal.bpf.o");
@@ -49,8 +49,8 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/shoal.bpf.o");
 /// The name of the program in its object.
 const NAME: &str = "shoal";
 
-/// The oldest kernel. Before, another process could not map the rings of a socket that is bound, as after an upgrade of the
-/// tracker ("xsk: allow remap of fill and/or completion rings"). The program itself loads on 6.1.
+/// The oldest supported kernel. Older ones do not let another process map the rings of a bound socket, which an upgrade
+/// of the tracker needs ("xsk: allow remap of fill and/or completion rings"). The program itself loads on 6.1.
 const KERNEL_MIN: (u8, u8) = (6, 4);
 
 /// The sizes of the maps.
@@ -60,7 +60,7 @@ pub struct Sizes {
     pub queues: u32,
     /// Maximum number of networks of each family.
     pub networks_max: u32,
-    /// Number of sources that can be at their limits at the same time, roughly. Each takes 32 bytes.
+    /// Number of sources that can be at their limits at the same time, approximately. Each takes 32 bytes.
     pub sources_max: u32,
     /// Maximum number of endpoints.
     pub endpoints_max: u32,
@@ -69,11 +69,11 @@ pub struct Sizes {
 /// Where a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver if that is possible, or else in the kernel.
+    /// In the driver if possible, or else in the kernel.
     Auto,
     /// In the driver, before the kernel has allocated anything for a frame.
     Native,
-    /// In the kernel, for any interface. It costs about as much as a socket.
+    /// In the kernel, for any interface. It costs about as much as an ordinary socket.
     Generic,
 }
 
@@ -92,7 +92,7 @@ pub enum LoadError {
         /// The version of the kernel.
         found: String,
     },
-    /// The machine stores numbers in the other order.
+    /// The machine is big-endian.
     #[error("the XDP program is built for little-endian machines, and this is another one")]
     BigEndian,
     /// There is no memory for the maps.
@@ -125,10 +125,10 @@ pub enum AttachError {
         "the driver of the interface has no native XDP: choose the generic mode, or another network card"
     )]
     NoNativeMode,
-    /// The interface does not exist, or not any more.
+    /// The interface does not exist, or no longer.
     #[error("there is no such interface")]
     NoInterface,
-    /// The descriptor is not that of an XDP link.
+    /// The descriptor does not refer to an XDP link.
     #[error("the descriptor is not that of an XDP link")]
     NoLink,
     /// The driver knows XDP, and yet refuses it.
@@ -145,7 +145,7 @@ pub struct Program {
     ebpf: Ebpf,
 }
 
-/// A program at its interface. It is detached when this is dropped, unless another process has the descriptor too.
+/// A program attached to an interface. Dropping it detaches the program, unless another process has the descriptor too.
 #[derive(Debug)]
 pub struct Link {
     fd: OwnedFd,
@@ -158,17 +158,14 @@ pub struct Link {
 pub struct Ran {
     /// `XDP_DROP` and so on, of `linux/bpf.h`.
     pub verdict: u32,
-    /// The frame as it is afterwards.
+    /// The frame after the run.
     pub frame: Vec<u8>,
     /// The time of one run.
     pub duration: Duration,
 }
 
 impl Program {
-    /// Loads the program, and creates its maps.
-    ///
-    /// # Errors
-    /// Returns what is missing on this host.
+    /// Loads the program, and creates its maps. The error says what this host lacks.
     pub fn load(sizes: &Sizes) -> Result<(Self, Maps), LoadError> {
         if cfg!(target_endian = "big") {
             return Err(LoadError::BigEndian);
@@ -185,7 +182,7 @@ impl Program {
             ("networks_v4", sizes.networks_max),
             ("networks_v6", sizes.networks_max),
             ("buckets", lines),
-            // Each address has an entry of its own.
+            // Each IP address has an entry as well.
             ("endpoints", sizes.endpoints_max.saturating_mul(2)),
         ] {
             loader.map_max_entries(name, entries.max(1));
@@ -200,10 +197,8 @@ impl Program {
         Ok((Self { ebpf }, maps))
     }
 
-    /// Attaches the program to the interface of this index, as its only one.
-    ///
-    /// # Errors
-    /// Returns the reason, and what to do about it.
+    /// Attaches the program to the interface of this index, as its only one. The error says why not, and how to mend
+    /// it.
     pub fn attach(&self, interface_index: u32, mode: Mode) -> Result<Link, AttachError> {
         let attach = |native| {
             let created = syscall::create_link(self.as_fd()?, interface_index, native);
@@ -227,11 +222,8 @@ impl Program {
         }
     }
 
-    /// Puts the program in the place of the one that a link of another process holds at its interface, without a gap. `mode`
-    /// is that of the link, which stays as it is.
-    ///
-    /// # Errors
-    /// Returns the reason. The other program then stays in force.
+    /// Replaces the program that a link of another process holds at its interface, without a gap. `mode` is the mode of
+    /// the link, which does not change. If this fails, the other program stays in force.
     pub fn replace(&self, link: OwnedFd, mode: Mode) -> Result<Link, AttachError> {
         if syscall::interface_of_link(link.as_fd()).map_err(AttachError::new)?.is_none() {
             return Err(AttachError::NoInterface);
@@ -240,11 +232,8 @@ impl Program {
         Ok(Link { fd: link, mode, passed_over: None })
     }
 
-    /// Runs the program on a frame of at least 14 bytes, `repeat` times, without an interface (`BPF_PROG_TEST_RUN`). For
-    /// tests, which compare it with the model.
-    ///
-    /// # Errors
-    /// Returns those of the kernel.
+    /// Runs the program on a frame of at least 14 bytes, `repeat` times, without an interface (`BPF_PROG_TEST_RUN`).
+    /// For tests, which compare it with the model. Fails with the error of the kernel.
     pub fn run(&self, frame: &[u8], repeat: u32) -> io::Result<Ran> {
         let mut out = vec![0; frame.len()];
         let options = TestRunOptions {
@@ -275,16 +264,13 @@ impl Link {
         self.mode
     }
 
-    /// Returns why the program does not run in the driver, if that was tried.
+    /// Returns why the driver does not run the program, if that was tried.
     #[must_use]
     pub fn passed_over(&self) -> Option<&AttachError> {
         self.passed_over.as_ref()
     }
 
-    /// Returns the index of the interface, or `None` if that has vanished.
-    ///
-    /// # Errors
-    /// Returns those of the kernel.
+    /// Returns the index of the interface, or `None` if it has vanished. Fails with the error of the kernel.
     pub fn interface_index(&self) -> io::Result<Option<u32>> {
         interface_of_link(self.fd.as_fd())
     }
@@ -314,7 +300,7 @@ impl LoadError {
 
 impl AttachError {
     fn new(errno: Errno) -> Self {
-        // The kernel has an error number of its own for what a driver does not support (`linux/errno.h`).
+        // The kernel uses its own error number if a driver does not support something (`linux/errno.h`).
         const NOTSUPP: i32 = 524;
         match errno {
             Errno::PERM | Errno::ACCESS => Self::NotPermitted,
@@ -328,21 +314,18 @@ impl AttachError {
     }
 }
 
-/// Returns the index of the interface of a link, which another process may have created, or `None` if the interface has vanished.
-///
-/// # Errors
-/// Fails if the descriptor is not that of an XDP link.
+/// Returns the index of the interface of a link, or `None` if the interface has vanished. Another process may have
+/// created the link. Fails if the descriptor does not refer to an XDP link.
 pub fn interface_of_link(link: BorrowedFd<'_>) -> io::Result<Option<u32>> {
     Ok(syscall::interface_of_link(link)?)
 }
 
-/// Returns whether there is an interface of this index.
 fn exists(index: u32) -> bool {
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
     socket.and_then(|socket| index_to_name_inlined(socket, index)).is_ok()
 }
 
-/// Returns the error of the kernel that an error of the library stands for.
+/// Returns the kernel's error inside an error of the library.
 fn errno(error: &(dyn Error + 'static)) -> Option<Errno> {
     let mut error = Some(error);
     while let Some(current) = error {

@@ -1,15 +1,16 @@
-//! AF_XDP sockets: frames in memory that the kernel and this process share, and four rings through which they pass.
+//! AF_XDP sockets: frames in memory that the kernel and this process share, and four rings that carry them.
 //!
-//! An [`XdpSocket`] owns the memory, the rings and the record of which frame belongs to whom. It neither reads nor writes
-//! what is in a frame. Its user calls [`XdpSocket::receive`], reads [`XdpSocket::frames`], writes each reply into the frame of its
-//! request, and passes them on by [`XdpSocket::answer`].
+//! An [`XdpSocket`] owns the memory, the rings and the record of each frame's owner. It neither reads nor writes the
+//! contents of a frame. Its user calls [`XdpSocket::receive`], reads [`XdpSocket::frames`], writes each reply into the
+//! frame of its request, and passes the replies to [`XdpSocket::answer`].
 //!
-//! [`XdpSocket::open`] needs privileges. After that, only `sendto`, `recvfrom`, `getsockopt` and `poll` are called.
+//! [`XdpSocket::open`] needs privileges. Afterwards, only `sendto`, `recvfrom`, `getsockopt` and `poll` are called.
 //!
 //! The kernel is not trusted with memory safety: each index, offset and length that it supplies is checked. A bad
 //! descriptor is counted and its frame returned. A bad index makes a socket unusable ([`Failure`]).
 //!
-//! `unsafe` is only in `mapping` (memory shared with the kernel), `umem` (parts of frames) and `options` (system calls).
+//! Only `mapping` (memory shared with the kernel), `umem` (parts of frames) and `options` (system calls) contain
+//! `unsafe`.
 
 mod error;
 mod mapping;
@@ -41,7 +42,7 @@ use ring::{Consumer, Corrupt, Producer};
 pub use umem::{CHUNK_BYTES, Frame, Owned, REPLY_SPACE_BYTES};
 use umem::{Sizes, Taken, Umem, Unusable};
 
-/// The types that `ring` is made of; the tests of its interleavings compile it with other types.
+/// The types that `ring` uses. The tests of its interleavings compile it with other types.
 mod sync {
     #[cfg(test)]
     pub(crate) use core::sync::atomic::AtomicU64;
@@ -52,24 +53,24 @@ mod sync {
 const FRAMES_MIN: u32 = 64;
 const FRAMES_MAX: u32 = 1 << 16;
 
-/// Maximum number of calls in one flush. Where the kernel copies frames, a call sends at least 32 of them; a driver whose queue
-/// is full takes none for a while. The rest is sent by a later flush.
+/// Maximum number of calls in one flush. If the kernel copies frames, each call sends at least 32. A driver with a full
+/// queue takes none for a while. A later flush sends the rest.
 const WAKES_MAX: usize = 8;
 
-/// Number of frames that a call sends where the kernel copies them (Linux 6.17): four full batches, which a worker sends
-/// at once. With 32, as before 6.17, they take eight calls. No difference could be measured in the time of a reply.
+/// Number of frames per call if the kernel copies them (Linux 6.17): four full batches, the most that a worker sends at
+/// once. With 32, the limit before 6.17, they take eight calls. The time of a reply did not differ measurably.
 const TRANSMIT_BUDGET: u32 = 256;
 
-/// Memory of copied frames that are being sent. The default of 208 KiB may be less than a batch of long replies takes.
+/// Memory for copied frames that are being sent. The default of 208 KiB may be too little for a batch of long replies.
 const SEND_BUFFER_BYTES: i32 = 4 << 20;
 
-/// Whether frames are shared with the network card.
+/// Whether the network card accesses frames directly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ZeroCopy {
-    /// If the driver can.
+    /// If the driver supports it.
     #[default]
     Auto,
-    /// Always: without, the socket is not opened.
+    /// Always: without it, the socket is not opened.
     On,
     /// Never: the kernel copies them.
     Off,
@@ -78,14 +79,14 @@ pub enum ZeroCopy {
 /// The settings of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketSettings {
-    /// Number of frames of 4 KiB, a power of two. Half of them are for what arrives, the others for what is answered or
-    /// being sent. A datagram that finds no frame goes through the ordinary socket, so the number decides how long a worker may be away
-    /// before that happens: with 4096, some 2 ms at a million datagrams a second. No difference in the time of a reply could be
-    /// measured between 512 and 16384.
+    /// Number of frames of 4 KiB, a power of two. Half of them receive; the others are being answered or sent. A
+    /// datagram that finds no frame goes through the ordinary socket. So the number decides how long a worker may be
+    /// away before that happens: with 4096, about 2 ms at a million datagrams a second. The time of a reply did not
+    /// differ measurably between 512 and 16384.
     pub frames: u32,
-    /// Whether frames are shared with the network card.
+    /// Whether the network card accesses frames directly.
     pub zero_copy: ZeroCopy,
-    /// Whether the network card is polled by system calls of this socket.
+    /// Whether system calls on this socket poll the network card.
     pub busy_poll: bool,
 }
 
@@ -106,7 +107,7 @@ pub struct XdpSocket {
     faults: Faults,
 }
 
-/// The descriptors of a socket and its memory, with which another process can use it: [`XdpSocket::from_parts`].
+/// The descriptors of a socket and its memory. Another process can use the socket with them: [`XdpSocket::from_parts`].
 #[derive(Debug)]
 pub struct Parts {
     /// The socket.
@@ -115,10 +116,10 @@ pub struct Parts {
     pub memory: OwnedFd,
 }
 
-/// Counts of what should not happen.
+/// Counts of faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Descriptors outside of the memory, or of frames that the kernel does not have.
+    /// Descriptors outside the memory, or of frames that the kernel does not own.
     pub bad_descriptors: u64,
     /// Frames that were longer than any request.
     pub too_long: u64,
@@ -127,13 +128,13 @@ pub struct Faults {
 /// The outcome of the replies of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answered {
-    /// Replies that are in the transmit ring.
+    /// Replies in the transmit ring.
     pub sent: usize,
-    /// Replies that were dropped, since the transmit ring was full.
+    /// Replies dropped because the transmit ring was full.
     pub dropped: usize,
 }
 
-/// The error that a socket is of no use any more. The process goes on without it.
+/// The reason why a socket has become useless. The process continues without it.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The kernel has moved an index out of range.
@@ -157,17 +158,15 @@ impl Default for SocketSettings {
 }
 
 impl XdpSocket {
-    /// Opens a socket, and binds it to a queue of an interface. All frames are made available.
-    ///
-    /// # Errors
-    /// Returns what is missing.
+    /// Opens a socket, binds it to a queue of an interface, and makes all frames available. The error says what is
+    /// missing.
     pub fn open(interface_index: u32, queue: u32, settings: &SocketSettings) -> Result<Self, OpenError> {
         let frames = settings.frames;
         if !frames.is_power_of_two() || !(FRAMES_MIN..=FRAMES_MAX).contains(&frames) {
             return Err(OpenError::Frames { frames });
         }
         let half = frames / 2;
-        // The completion ring has room for all frames that may be sent at a time, so the kernel never waits for it.
+        // The completion ring has room for all frames that may be in transmission, so the kernel never waits for it.
         let sizes = Sizes {
             frames,
             fill: half,
@@ -190,17 +189,15 @@ impl XdpSocket {
         socket.refill().map_err(|_| OpenError::at("XDP_UMEM_FILL_RING")(Errno::IO))?;
         open::bind_to_queue(socket.as_fd(), &sizes, settings.zero_copy)?;
         socket.is_zero_copy = open::is_zero_copy(socket.as_fd())?;
-        // Older kernels send 32 frames a call.
+        // Older kernels send 32 frames per call.
         let _ = options::set_transmit_budget(socket.as_fd(), half.min(TRANSMIT_BUDGET));
         let _ = options::set_send_buffer(socket.as_fd(), SEND_BUFFER_BYTES);
         Ok(socket)
     }
 
-    /// Continues with a socket that another process has opened and uses no more once this one calls [`Self::recover`]. Whether the
-    /// network card is polled is a property of the socket, so it changes at once, for both.
-    ///
-    /// # Errors
-    /// Returns an error if that is none of this version, or is closed.
+    /// Continues with a socket that another process has opened. That process must not use it after this one calls
+    /// [`Self::recover`]. Busy polling is a property of the socket, so it changes for both at once. Fails if the parts
+    /// belong to another version or do not fit each other.
     pub fn from_parts(parts: Parts, busy_poll: bool) -> Result<Self, OpenError> {
         let (umem, sizes) = Umem::adopt(parts.memory).map_err(OpenError::HandedOver)?;
         let mut socket = Self::map(parts.socket, umem, sizes)?;
@@ -210,17 +207,15 @@ impl XdpSocket {
         Ok(socket)
     }
 
-    /// Returns copies of the descriptors, for another process. This one must not use the socket as long as that does.
-    ///
-    /// # Errors
+    /// Returns copies of the descriptors, for another process. This one must not use the socket while the other does.
     /// Fails if there are too many descriptors.
     pub fn parts(&self) -> io::Result<Parts> {
         let socket = self.socket.as_fd().try_clone_to_owned()?;
         Ok(Parts { socket, memory: self.umem.file().try_clone_to_owned()? })
     }
 
-    /// Continues where the rings and the record of frames are, after another process has used the socket. Requests that it
-    /// had in service are lost, and their frames are free.
+    /// Continues from the state of the rings and of the record of owners, after another process has used the socket.
+    /// Its requests in service are lost, and their frames are free.
     pub fn recover(&mut self) {
         self.taken.clear();
         self.fill.resume();
@@ -230,14 +225,11 @@ impl XdpSocket {
         self.umem.recount();
     }
 
-    /// Takes the frames that have arrived into service, at most [`BATCH_MAX`]. Returns how many have arrived, including those
-    /// that are not served. Those of the last batch must have been answered.
-    ///
-    /// # Errors
-    /// Returns an error if the socket is of no use any more.
+    /// Takes arrived frames into service, at most [`BATCH_MAX`]. Returns how many were taken from the ring, including
+    /// those that are not served. The last batch must have been answered. Fails if the socket has become useless.
     pub fn receive(&mut self) -> Result<usize, Failure> {
         if self.busy_poll {
-            // The outcome shows in the ring.
+            // The ring shows the outcome.
             let _ = options::wake_receive(self.socket.as_fd());
         }
         let available = self.receive.available(1)?;
@@ -266,12 +258,10 @@ impl XdpSocket {
         self.umem.frames(&self.taken)
     }
 
-    /// Passes the replies to the frames in service to the transmit ring, in their order: for each one where the reply starts
-    /// in its space and how many bytes it has, or `None`. All frames are then out of service. The replies are sent by
-    /// [`XdpSocket::flush`], and the frames freed by [`XdpSocket::recycle`].
-    ///
-    /// # Errors
-    /// Returns an error if the socket is of no use any more.
+    /// Puts the replies to the frames in service into the transmit ring, in the order of the frames. Each item is the
+    /// offset of the reply in its space and its length, or `None`. All frames are then out of service.
+    /// [`XdpSocket::flush`] sends the replies, and [`XdpSocket::recycle`] frees the frames. Fails if the socket has
+    /// become useless.
     pub fn answer(
         &mut self,
         replies: impl IntoIterator<Item = Option<(usize, usize)>>,
@@ -300,10 +290,8 @@ impl XdpSocket {
         Ok(answered)
     }
 
-    /// Makes the kernel send what is in the transmit ring, as far as it does so at present. Returns how many frames are left.
-    ///
-    /// # Errors
-    /// Returns an error if the socket is of no use any more.
+    /// Makes the kernel send the frames in the transmit ring, as many as it accepts now. Returns how many are left.
+    /// Fails if the socket has become useless.
     pub fn flush(&mut self) -> Result<u32, Failure> {
         let mut left = self.transmit.pending()?;
         for _ in 0..WAKES_MAX {
@@ -314,7 +302,7 @@ impl XdpSocket {
             let before = std::mem::replace(&mut left, self.transmit.pending()?);
             match woken {
                 Err(Errno::NXIO | Errno::NODEV | Errno::BADF) => return Err(Failure::InterfaceGone),
-                // The interface is down. When it is up again, the frames are sent.
+                // The interface is down. The frames are sent when it is up again.
                 Err(Errno::NETDOWN) => break,
                 _ if left == before => break,
                 _ => {}
@@ -323,10 +311,8 @@ impl XdpSocket {
         Ok(left)
     }
 
-    /// Frees the frames that were sent, and gives the kernel frames to receive into.
-    ///
-    /// # Errors
-    /// Returns an error if the socket is of no use any more.
+    /// Frees the frames that were sent, and gives the kernel frames to receive into. Fails if the socket has become
+    /// useless.
     pub fn recycle(&mut self) -> Result<(), Failure> {
         if self.completion.available(u32::MAX)? > 0 {
             while let Some(address) = self.completion.pop() {
@@ -343,18 +329,12 @@ impl XdpSocket {
         Ok(())
     }
 
-    /// Returns whether frames have arrived that were not received yet.
-    ///
-    /// # Errors
-    /// Returns an error if the socket is of no use any more.
+    /// Returns whether arrived frames wait to be received. Fails if the socket has become useless.
     pub fn has_arrived(&mut self) -> Result<bool, Failure> {
         Ok(self.receive.available(1)? > 0)
     }
 
-    /// Returns how many frames have arrived that were not received yet.
-    ///
-    /// # Errors
-    /// Returns an error if the socket is of no use any more.
+    /// Returns how many arrived frames wait to be received. Fails if the socket has become useless.
     pub fn arrived(&mut self) -> Result<u32, Failure> {
         Ok(self.receive.available(u32::MAX)?)
     }
@@ -365,7 +345,7 @@ impl XdpSocket {
         self.umem.owned()
     }
 
-    /// Returns whether each frame has exactly one owner, by counts that are kept apart. It looks at every frame.
+    /// Returns whether each frame has exactly one owner, according to separate counts. It looks at every frame.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.umem.is_consistent()
@@ -377,13 +357,13 @@ impl XdpSocket {
         self.sizes.frames
     }
 
-    /// Returns the maximum number of frames that can be on their way to this process.
+    /// Returns the maximum number of frames on their way to this process.
     #[must_use]
     pub fn receiving_max(&self) -> u32 {
         self.sizes.receive
     }
 
-    /// Returns whether the kernel shares the frames with the network card.
+    /// Returns whether the network card accesses the frames directly.
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
@@ -401,24 +381,19 @@ impl XdpSocket {
         self.sizes.queue
     }
 
-    /// Returns counts of what should not happen.
+    /// Returns the counts of faults.
     #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults
     }
 
-    /// Returns what the kernel has dropped at this socket since it was opened.
-    ///
-    /// # Errors
-    /// Returns an error of the kernel.
+    /// Returns what the kernel has dropped at this socket since it was opened. Fails with the error of the kernel.
     pub fn statistics(&self) -> io::Result<XdpStatistics> {
         Ok(sockopt::xdp_statistics(&self.socket)?)
     }
 
-    /// Checks whether the interface still exists. When it vanishes, a wait ends, but the descriptor does not become readable.
-    ///
-    /// # Errors
-    /// Returns an error if the socket is of no use any more.
+    /// Checks whether the interface still exists. When it vanishes, a wait ends, but the descriptor does not become
+    /// readable. Fails if the socket has become useless.
     pub fn check(&self) -> Result<(), Failure> {
         match sockopt::socket_error(&self.socket) {
             Ok(Err(_errno)) => Err(Failure::InterfaceGone),
@@ -426,13 +401,13 @@ impl XdpSocket {
         }
     }
 
-    /// Returns the descriptor to wait at. It is readable when frames have arrived.
+    /// Returns the descriptor to wait for. It is readable when frames have arrived.
     #[must_use]
     pub fn descriptor(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.socket)
     }
 
-    /// Gives the kernel as many frames as it may have to receive into.
+    /// Gives the kernel the maximum number of frames to receive into.
     fn refill(&mut self) -> Result<(), Corrupt> {
         let missing = self.sizes.receive.saturating_sub(self.umem.owned().receiving);
         if missing == 0 {

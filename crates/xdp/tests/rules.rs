@@ -18,7 +18,7 @@ use shoal_testkit::network::ip;
 use shoal_xdp::frame::Head;
 use shoal_xdp::interface::{Segment, Vlan};
 use shoal_xdp::program::{
-    Backlog, Counters, Ids, LoadError, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes,
+    Backlog, Counted, Counters, Ids, LoadError, Maps, Network, NetworkRule, Program, Rate, Settings, Sizes,
 };
 
 const TRACKER_V4: &str = "198.51.100.1:6969";
@@ -176,12 +176,12 @@ fn without_ids_or_a_slot_user_space_answers() {
     assert_eq!(connect(&program, "192.0.2.1"), Some(id_of(slot)));
     maps.set_slot(slot, now_ns - NS_PER_S);
     assert_eq!(connect(&program, "192.0.2.1"), Some(id_of(slot + 1)), "the slot has ended");
-    assert_eq!(maps.counts().unwrap().stale, 0);
+    assert_eq!(maps.counts().unwrap().of(Counted::Stale), 0);
     // A machine that has just started cannot tell: the clock began with it.
     if let Some(end_ns) = now_ns.checked_sub((SLOT_S + 1) * NS_PER_S) {
         maps.set_slot(slot, end_ns);
         assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_REDIRECT, "so has the next one");
-        assert_eq!(maps.counts().unwrap().stale, 1);
+        assert_eq!(maps.counts().unwrap().of(Counted::Stale), 1);
     }
 }
 
@@ -194,7 +194,7 @@ fn a_source_gets_its_burst_and_no_more() {
     }
     assert_eq!(taken(&program, "2001:db8:7:1::2"), 0, "the same /64");
     assert_eq!(run(&program, "192.0.2.1", &CONNECT).0, XDP_DROP);
-    assert_eq!(maps.counts().unwrap().rate_limited(), 95 * 3 + 100 + 1);
+    assert_eq!(maps.counts().unwrap().by_path()["rate_limited"], 95 * 3 + 100 + 1);
 }
 
 #[test]
@@ -304,7 +304,10 @@ fn assert_backlog_is_kept(is_native: bool) {
     backlog.publish(4);
     assert_eq!((send(25), backlog.redirected()), (4, 14));
     let counts = maps.counts().unwrap();
-    assert_eq!((counts.redirected, counts.backlog_full, counts.no_socket), (14, 15 + 21, 10));
+    assert_eq!(
+        (counts.of(Counted::Redirected), counts.of(Counted::BacklogFull), counts.of(Counted::NoSocket)),
+        (14, 15 + 21, 10)
+    );
     maps.set_socket(0, None).unwrap();
     maps.set_socket(0, None).unwrap();
     backlog.publish(14);
@@ -382,7 +385,7 @@ fn the_kernel_gets_what_it_would_not_deliver() {
         assert_eq!(run(&program, own, &CONNECT).0, XDP_PASS, "{own}");
         assert_eq!(announce(&program, own, 1), XDP_PASS, "{own}");
     }
-    assert_eq!(maps.counts().unwrap().malformed, 5);
+    assert_eq!(maps.counts().unwrap().of(Counted::Malformed), 5);
 }
 
 /// The way back is that of the kernel's routes and neighbours, as they are now.
@@ -421,9 +424,13 @@ fn a_frame_is_taken_only_if_the_reply_would_go_back_to_where_it_came_from() {
         );
     }
     let passed = sources.iter().flat_map(|(_, expected)| expected).filter(|taken| !**taken).count() as u64;
-    assert_eq!(maps.counts().unwrap().no_route_back, 2 * passed);
+    assert_eq!(maps.counts().unwrap().of(Counted::NoRouteBack), 2 * passed);
     let (verdict, _) = run_from(&program, NEIGHBOUR, None, "8.8.8.8", &[7; 98]);
-    assert_eq!((verdict, maps.counts().unwrap().no_route_back), (XDP_PASS, 2 * passed + 1), "an announce");
+    assert_eq!(
+        (verdict, maps.counts().unwrap().of(Counted::NoRouteBack)),
+        (XDP_PASS, 2 * passed + 1),
+        "an announce"
+    );
 }
 
 /// A reply to another address of the tracker may take another way, by the rules of the host.
@@ -471,7 +478,7 @@ fn tags_are_those_of_the_vlans_of_the_host() {
     assert_eq!(tags.map(taken), [false, false, true, true], "no interface for frames without a tag");
     maps.set_segments(&[network(), vlan(0x8100, 5)]).unwrap();
     assert_eq!(tags.map(taken), [true, false, false, false]);
-    assert_eq!((taken([0x81, 0, 0, 5]), maps.counts().unwrap().other_vlan), (true, 8));
+    assert_eq!((taken([0x81, 0, 0, 5]), maps.counts().unwrap().of(Counted::OtherVlan)), (true, 8));
     // The VLAN is a network of its own: its neighbours are no neighbours elsewhere.
     maps.set_segments(&[Segment { interface_index: 1, ..vlan(0x8100, 5) }]).unwrap();
     while taken([0x81, 0, 0, 5]) {}
@@ -552,9 +559,9 @@ fn requests_over_a_limit_are_counted_by_action_and_family() {
         }
     }
     let counts = maps.counts().unwrap();
-    assert_eq!(counts.limited_connects, [1, 2]);
-    assert_eq!((counts.limited_announces, counts.limited_scrapes), ([3, 4], [5, 6]));
-    assert_eq!(counts.rate_limited(), 21);
+    let limited = |action| [false, true].map(|is_v6| counts.of(Counted::limited(action, is_v6)));
+    assert_eq!([limited(0), limited(1), limited(2)], [[1, 2], [3, 4], [5, 6]]);
+    assert_eq!(counts.by_path()["rate_limited"], 21);
 }
 
 #[test]

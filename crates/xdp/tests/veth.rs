@@ -17,7 +17,7 @@ use shoal_wire::udp::ConnectionId;
 use shoal_xdp::frame::{Checksum, Datagram, Head, parse};
 use shoal_xdp::interface::{Interface, Segment, Vlan, segments};
 use shoal_xdp::program::{
-    AttachError, Ids, Link, Maps, Mode, Network, NetworkRule, Program, Rate, Settings, Sizes,
+    AttachError, Counted, Ids, Link, Maps, Mode, Network, NetworkRule, Program, Rate, Settings, Sizes,
 };
 use shoal_xdp::route::permit_lookups;
 
@@ -198,12 +198,16 @@ fn serves(mode: Mode) {
             }
         }
         let counts = maps.counts().unwrap();
-        assert_eq!((counts.connects_v4, counts.connects_v6), (7, 7), "{counts:?}");
+        assert_eq!((counts.of(Counted::ConnectsV4), counts.of(Counted::ConnectsV6)), (7, 7), "{counts:?}");
         assert_others_unharmed(server, client);
         assert_served_by_sockets(server, client);
         let counts = maps.counts().unwrap();
-        assert_eq!((counts.no_socket, counts.malformed, counts.bad_checksum), (2, 0, 0), "{counts:?}");
-        assert!(counts.fragments >= 4, "{counts:?}");
+        assert_eq!(
+            (counts.of(Counted::NoSocket), counts.of(Counted::Malformed), counts.of(Counted::BadChecksum)),
+            (2, 0, 0),
+            "{counts:?}"
+        );
+        assert!(counts.of(Counted::Fragments) >= 4, "{counts:?}");
     });
 }
 
@@ -255,7 +259,7 @@ fn a_request_with_a_vlan_tag_is_answered_with_the_same_tag() {
             }
         }
         let counts = maps.counts().unwrap();
-        assert_eq!((counts.connects_v4, counts.connects_v6), (2, 2), "{counts:?}");
+        assert_eq!((counts.of(Counted::ConnectsV4), counts.of(Counted::ConnectsV6)), (2, 2), "{counts:?}");
     });
 }
 
@@ -274,7 +278,7 @@ fn denied_networks_and_requests_over_the_limit_are_dropped() {
             assert_answered(client, ip, tracker, 16, 1);
             assert_eq!(connect(client, denied, tracker, 16, SILENCE), None);
         }
-        assert_eq!(maps.counts().unwrap().denied, 2);
+        assert_eq!(maps.counts().unwrap().of(Counted::Denied), 2);
         maps.set_networks(&[], NetworkRule::default()).unwrap();
         for ((tracker, _), denied) in PATHS.iter().zip(DENIED) {
             assert_answered(client, denied, tracker, 16, 1);
@@ -286,7 +290,7 @@ fn denied_networks_and_requests_over_the_limit_are_dropped() {
             (0..3).for_each(|_| assert_answered(client, ip, tracker, 16, 1));
             assert_eq!(connect(client, ip, tracker, 16, SILENCE), None);
         }
-        assert_eq!(maps.counts().unwrap().rate_limited(), 2);
+        assert_eq!(maps.counts().unwrap().by_path()["rate_limited"], 2);
         // The other address of the client is another source over IPv4, and the same over IPv6.
         assert_answered(client, DENIED[0], PATHS[0].0, 16, 1);
         assert_eq!(connect(client, DENIED[1], PATHS[1].0, 16, SILENCE), None);
@@ -363,7 +367,7 @@ fn an_interface_that_was_down_is_served_again() {
         add_neighbours(server, client);
         assert_eq!(link.interface_index().unwrap(), Some(server.index));
         assert_answered(client, PATHS[0].1, PATHS[0].0, 16, 1);
-        assert_eq!(maps.counts().unwrap().connects_v4, 1);
+        assert_eq!(maps.counts().unwrap().of(Counted::ConnectsV4), 1);
     });
 }
 

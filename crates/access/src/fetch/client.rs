@@ -1,4 +1,4 @@
-//! Requests, and the bounds that hold whatever the server does.
+//! Requests, and the bounds that hold against any server.
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv6Addr};
@@ -27,25 +27,23 @@ use ureq::{Agent, Body, ResponseExt};
 use crate::fetch::copy::{self, Head};
 use crate::fetch::{FetchError, Limits, REDIRECTS_MAX};
 
-/// Sends the requests of one fetch.
 #[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
     progress: Arc<Progress>,
 }
 
-/// How far the request in progress has led.
+/// The course of the request in progress.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Whether it has led to https. It does not go on to http.
+    /// Whether it has reached https. It then never returns to http.
     has_https: AtomicBool,
-    /// Whether it may go on to an address that is not public: as long as no connection had a public one.
+    /// Whether it may still reach an address that is not public: only while no connection had a public one.
     may_be_private: AtomicBool,
-    /// Whether the next connection is that to a proxy, which looks up names and connects by itself.
+    /// Whether the next connection goes to a proxy, which looks up names and connects by itself.
     is_to_proxy: AtomicBool,
 }
 
-/// The reply of a server.
 pub(crate) enum Reply {
     /// The content is the one that the validators name.
     Unchanged,
@@ -61,7 +59,8 @@ impl Client {
             .http_status_as_error(false)
             .max_redirects(REDIRECTS_MAX)
             .save_redirect_history(true)
-            // A server may close a connection after its reply without saying so, and a request that is sent meanwhile fails.
+            // A server may close a connection after its reply without saying so, and a request that is sent meanwhile
+            // fails.
             .max_idle_connections(0)
             .user_agent(concat!("shoal/", env!("CARGO_PKG_VERSION")))
             .tls_config(tls())
@@ -74,12 +73,12 @@ impl Client {
         Self { agent: Agent::with_parts(config, connector, resolver), progress }
     }
 
-    /// Asks for the content of the URL of the operator, unless it is the one that `known` describes.
+    /// Asks for the content of the operator's URL, unless it is the one that `known` describes.
     pub(crate) fn get(&self, uri: &Uri, known: Option<&Head>, limits: Limits) -> Result<Reply, FetchError> {
         self.request(uri, known, limits, true)
     }
 
-    /// Returns whether all servers that the last request was sent to have addresses that are not public.
+    /// Returns whether all servers of the last request have addresses that are not public.
     pub(crate) fn was_private(&self) -> bool {
         self.progress.may_be_private.load(Ordering::Relaxed)
     }
@@ -117,7 +116,7 @@ impl Client {
         }
     }
 
-    /// Fetches a content of which no copy is written, and returns what `read` makes of it.
+    /// Fetches a content without writing a copy, and returns the result of `read`.
     pub(crate) fn read_body<T>(
         &self,
         uri: &Uri,
@@ -158,13 +157,12 @@ impl<R: Read> Read for Noted<R> {
     }
 }
 
-/// Returns whether a URL of https has led to one of http.
+/// Returns whether an https URL has led to an http one.
 fn has_downgrade(history: &[Uri]) -> bool {
     let is_https = |uri: &Uri| uri.scheme() == Some(&Scheme::HTTPS);
     history.windows(2).any(|hop| is_https(&hop[0]) && !is_https(&hop[1]))
 }
 
-/// Returns the content of a reply.
 fn content(reply: Response<Body>, limits: Limits) -> Result<Reply, FetchError> {
     let field = |name: HeaderName| reply.headers().get(name).and_then(|value| value.to_str().ok());
     let declared = field(CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
@@ -187,7 +185,7 @@ fn content(reply: Response<Body>, limits: Limits) -> Result<Reply, FetchError> {
     Ok(Reply::New { head, body: if is_gzip { Box::new(MultiGzDecoder::new(body)) } else { Box::new(body) } })
 }
 
-/// A body as it arrives. Its end is an error if it is too large, so that it is not taken for that of the content.
+/// A body as it arrives. If it is too large, its end is an error, so that it does not look complete.
 struct Capped<R> {
     body: R,
     rest: u64,
@@ -222,17 +220,17 @@ fn tls() -> TlsConfig {
         .build()
 }
 
-/// Looks up names. A server must not make the tracker ask machines that the server itself cannot reach. So a redirect or a link
-/// leads to an address that is not public only if the server that sent it has one, by the connection that was made to it: what
-/// a name might also lead to says nothing. The URL of the operator may lead anywhere. Behind an HTTP proxy, which looks up the
-/// names, this is left to the proxy.
+/// Looks up names. A server must not make the tracker ask machines that the server itself cannot reach. So a redirect
+/// or a link only leads to an address that is not public if the server that sent it has such an address. The actual
+/// connection decides: other addresses of the server's name do not count. The operator's URL may lead anywhere. An HTTP
+/// proxy looks up names itself, so this is left to it.
 #[derive(Debug)]
 struct Guard {
     resolver: DefaultResolver,
     progress: Arc<Progress>,
 }
 
-/// A name leads to no public address.
+/// The error that a name has only private addresses.
 #[derive(Debug, thiserror::Error)]
 #[error("the address is not public")]
 struct PrivateAddress;
@@ -255,7 +253,7 @@ impl Resolver for Guard {
     }
 }
 
-/// Connects, and notes to what kind of address.
+/// Connects, and notes the kind of address.
 #[derive(Debug)]
 struct Observer {
     connector: TcpConnector,
@@ -274,7 +272,7 @@ impl<In: Transport> Connector<In> for Observer {
         if chained.is_some() {
             return self.connector.connect(details, chained);
         }
-        // The connector does not tell to which address it has connected, so it gets those of one kind at a time.
+        // The connector does not tell which address it has connected to, so it gets addresses of one kind at a time.
         let is_first_private = details.addrs.first().is_some_and(|address| is_private(address.ip()));
         let kinds = [is_first_private, !is_first_private].map(|kind| (kind, of_kind(&details.addrs, kind)));
         let is_mixed = kinds.iter().all(|(_, addresses)| !addresses.is_empty());
@@ -306,7 +304,7 @@ impl<In: Transport> Connector<In> for Observer {
     }
 }
 
-/// Returns those of the addresses that are private, or those that are not.
+/// Returns the addresses that are private, or those that are not.
 fn of_kind(addresses: &ResolvedSocketAddrs, private: bool) -> ResolvedSocketAddrs {
     let mut found = DefaultResolver::default().empty();
     addresses
@@ -334,7 +332,7 @@ impl Progress {
         if admitted.is_empty() { Err(ureq::Error::Other(Box::new(PrivateAddress))) } else { Ok(admitted) }
     }
 
-    /// Notes to what kind of address the request has connected. Once that was a public one, it stays in public.
+    /// Notes the kind of address that the request has connected to. After a public one, it stays in public.
     fn note_connection(&self, is_private: bool) {
         // The server behind a proxy is unknown, so it counts as public.
         if !is_private || self.is_to_proxy.load(Ordering::Relaxed) {
@@ -343,7 +341,7 @@ impl Progress {
     }
 }
 
-/// Returns whether an address is not one of the public internet.
+/// Returns whether an address does not belong to the public internet.
 fn is_private(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {
@@ -352,7 +350,7 @@ fn is_private(ip: IpAddr) -> bool {
             let is_special = a == 0 || (a == 100 && b & 0xc0 == 64) || (a == 198 && b & 0xfe == 18);
             ip.is_private() || ip.is_loopback() || ip.is_link_local() || a >= 224 || is_special
         }
-        // RFC 4291, 2.4: 2000::/3 is what is assigned for public addresses, and RFC 6052 maps IPv4 into one /96.
+        // RFC 4291, 2.4: public addresses are assigned from 2000::/3, and RFC 6052 maps IPv4 into one /96.
         IpAddr::V6(ip) => match ip.segments() {
             [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
                 let [[a, b], [c, d]] = [high, low].map(u16::to_be_bytes);

@@ -1,8 +1,8 @@
 //! The last good copy of a content, on disk.
 //!
-//! A copy is one file: a head with the validators of the server, an empty line, and the content. A new one is written to
-//! a second file beside it, which replaces it at once. A program that is killed in between leaves the second file, which
-//! the next fetch overwrites. The head declares the length of the content, so a copy that has been cut off is noticed.
+//! A copy is one file: a head with the validators of the server, an empty line, and the content. A new copy is written
+//! to a second file beside it, which replaces it at once. If the program is killed in between, the second file stays,
+//! and the next fetch overwrites it. The head declares the length of the content, which exposes a truncated copy.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -18,19 +18,18 @@ use crate::fetch::{FetchError, Limits};
 /// The beginning of the first line, with the version of the format. The length of the content follows.
 const MAGIC: &str = "shoal-copy 1 ";
 
-/// Digits of the length.
 const LENGTH_DIGITS: usize = 20;
 
 /// Maximum size of a head. The three values have 3 KiB at most.
 const HEAD_BYTES_MAX: u64 = 8 << 10;
 
-/// Maximum length of a value in the head. A server that sends a longer validator gets no conditional requests.
+/// Maximum length of a value in the head. A server with a longer validator gets no conditional requests.
 const VALUE_BYTES_MAX: usize = 1024;
 
 /// Size of the pieces in which contents are written.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The description that a server gave of its content.
+/// The server's description of its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The validator of the header field `ETag` (RFC 9110, 8.8.3).
@@ -51,14 +50,13 @@ impl Head {
     }
 }
 
-/// An open copy.
 #[derive(Debug)]
 pub(crate) struct Copy {
     pub(crate) head: Head,
     pub(crate) body: BufReader<Take<File>>,
 }
 
-/// A new copy that has been written, but does not replace the last one yet.
+/// A written copy that does not replace the last one yet.
 #[derive(Debug)]
 pub(crate) struct Written {
     path: PathBuf,
@@ -76,7 +74,6 @@ pub(crate) fn name(uri: &Uri, purpose: &str) -> String {
     name
 }
 
-/// Opens a copy, if there is one.
 pub(crate) fn open(path: &Path) -> io::Result<Option<Copy>> {
     let file = match shoal_base::file::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -121,7 +118,7 @@ pub(crate) fn write(
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).map_err(FetchError::Copy)?;
     }
-    // A URL may lead to what others are not to read.
+    // A URL may lead to confidential content.
     let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path);
     let mut file = file.map_err(FetchError::Copy)?;
     let written = Written { path };
@@ -163,12 +160,11 @@ pub(crate) fn value(text: &str) -> Option<String> {
 }
 
 impl Written {
-    /// Opens the new copy.
     pub(crate) fn open(&self) -> io::Result<Copy> {
         open(&self.path)?.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Returns whether the content is that of another copy.
+    /// Returns whether another copy has the same content.
     pub(crate) fn has_content_of(&self, mut other: Copy) -> io::Result<bool> {
         let mut new = self.open()?;
         if new.body.get_ref().limit() != other.body.get_ref().limit() {
@@ -188,7 +184,6 @@ impl Written {
         }
     }
 
-    /// Replaces the last copy.
     pub(crate) fn replace(self, path: &Path) -> io::Result<()> {
         fs::rename(&self.path, path)
     }
@@ -196,7 +191,7 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        // After a replacement it is not there any more.
+        // After a replacement the file no longer exists.
         let _ = fs::remove_file(&self.path);
     }
 }

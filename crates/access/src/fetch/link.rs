@@ -3,7 +3,7 @@
 use http::Uri;
 use http::uri::{PathAndQuery, Scheme};
 
-/// Returns the URL that a link names, if it is one of http or https that may be fetched for content from `base`.
+/// Returns the target of a link, if it is an http or https URL that content from `base` may link to.
 pub(crate) fn resolve(base: &Uri, link: &str) -> Option<Uri> {
     let link = link.trim().split('#').next()?;
     let (scheme, authority) = (base.scheme()?, base.authority()?);
@@ -43,7 +43,7 @@ fn has_scheme(link: &str) -> bool {
     })
 }
 
-/// Removes the segments `.` and `..` of a path, and leaves its query as it is.
+/// Removes the segments `.` and `..` of a path, and leaves its query unchanged.
 fn without_dots(path: &str) -> String {
     let (path, query) = path.split_at(path.find('?').unwrap_or(path.len()));
     let mut segments: Vec<&str> = Vec::new();

@@ -5,15 +5,15 @@ use std::io;
 use super::{NETWORKS_MAX, Network};
 use crate::budget::{Budget, Share};
 
-/// The memory of a network of IPv4 at its peak: its entry here (8 bytes), the rule that a table is built from (8), up to two
-/// changes of the answer while the table is built (8), in it (8), and in the table that it replaces (8), and room to grow.
+/// The peak memory of an IPv4 network: its entry here (8 bytes), the rule that a table is built from (8), up to two
+/// changes of the answer in the construction (8), in the table (8), and in the table that it replaces (8), and room to
+/// grow.
 pub(super) const V4_NETWORK_BYTES: u64 = 48;
 
-/// The memory of a network of IPv6 at its peak. It has the parts of one of IPv4, of 32 bytes each.
+/// The peak memory of an IPv6 network. It has the same parts, of 32 bytes each.
 const V6_NETWORK_BYTES: u64 = 5 * 32 + 16;
 
-/// The networks of a list. They take the memory that a table of them needs as well: a table is built anew whenever one of its
-/// lists changes.
+/// The networks of a list. They also take the memory for a table of them: a change of any list rebuilds the table.
 #[derive(Debug, Default)]
 pub struct NetworkList {
     /// The first addresses, and the lengths of the prefixes.
@@ -46,7 +46,7 @@ impl NetworkList {
         }
     }
 
-    /// Returns whether all networks were taken.
+    /// Fails unless all networks fit.
     pub(super) fn check(&mut self) -> io::Result<()> {
         self.share.check().map_err(io::Error::other)?;
         if self.is_full {

@@ -6,15 +6,15 @@
 //! | `192.0.2.1` | a single address |
 //! | `192.0.2.5-192.0.2.9` | a range, both ends included |
 //! | `Some Company:192.0.2.0-192.0.2.255` | a range of PeerGuardian, of either family |
-//! | `192.000.002.000 - 192.000.002.255 , 100 , Company` | a range of eMule; those above level 127 are not blocked |
+//! | `192.000.002.000 - 192.000.002.255 , 100 , Company` | a range of eMule; ranges above level 127 are not blocked |
 //!
-//! Whatever follows an address after a space, `;` or `#` is a remark. Empty lines and those that begin with `#`, `;` or
-//! `//` are skipped.
+//! Text after an address is a remark if a space, `;` or `#` precedes it. Empty lines and lines that begin with `#`, `;`
+//! or `//` are skipped.
 //!
-//! Each line has one reading. A label of PeerGuardian may begin with an address, so a line that ends in `:` and a range is one
-//! of PeerGuardian, unless a `#` or `;` behind an address, or the `,` of eMule behind a range, comes before. The address in
-//! front of the `-` has as many groups of IPv6 as make a range. Where a label may be a group of it as well, and both readings
-//! are plausible, the line is faulty.
+//! Each line has one reading. A label of PeerGuardian may begin with an address, so a line that ends in `:` and a range
+//! is a PeerGuardian line, unless a `#` or `;` behind an address, or the `,` of eMule behind a range, comes earlier.
+//! The address before the `-` has as many groups of IPv6 as make a range. If a group may also belong to the label, and
+//! both readings are plausible, the line is faulty.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::io::{self, BufRead};
@@ -42,9 +42,7 @@ enum Found {
     Nothing,
 }
 
-/// Adds the networks of a list, which may have `bytes_max` bytes after decompression. A faulty line is counted and left out.
-///
-/// # Errors
+/// Adds the networks of a list, which may have `bytes_max` bytes after decompression. Counts and skips faulty lines.
 /// Fails if the list cannot be read to its end, or is too large.
 pub fn read_networks(
     body: &mut dyn BufRead,
@@ -76,7 +74,7 @@ pub fn read_networks(
     list.check()
 }
 
-/// Parses a line. Returns `None` for an empty line and a comment.
+/// Parses a line. Returns `None` for an empty line or a comment.
 fn parse_line(line: &[u8]) -> Result<Option<Found>, &'static str> {
     if line.len() > LINE_BYTES_MAX {
         return Err("the line is too long");
@@ -102,7 +100,6 @@ struct Plain {
     is_last: bool,
 }
 
-/// Reads a line that begins with an address.
 fn plain(text: &str) -> Result<Plain, &'static str> {
     let unknown = "expected a network such as 192.0.2.0/24, an address or a range of addresses";
     let end = text.find([' ', '\t', '-', '/', ',', ';', '#']).unwrap_or(text.len());
@@ -146,12 +143,13 @@ fn peer_guardian(text: &str) -> Result<Option<(IpAddr, IpAddr)>, &'static str> {
     }
 }
 
-/// Finds the first address of a range of IPv6 behind a label. Both may have groups of IPv6, so `before` may have several
-/// readings. The right one is the longest that begins with the group with which `last` begins, or else the longest.
+/// Finds the first address of an IPv6 range behind a label. Both may have groups of IPv6, so `before` may have several
+/// readings. The right one is the longest that begins with the first group of `last`, or else the longest.
 fn peer_guardian_v6(before: &str, last: Ipv6Addr) -> Result<Option<(IpAddr, IpAddr)>, &'static str> {
     let is_part = |c: char| c.is_ascii_hexdigit() || matches!(c, ':' | '.');
     let (label, run) = before.split_at(before.trim_end_matches(is_part).len());
-    // The address is all of the run, unless that begins within a word of the label, or begins behind any colon in it.
+    // The address is the whole run, unless the run begins within a word of the label, or the address begins behind a
+    // colon in it.
     let whole = label.chars().next_back().is_none_or(char::is_whitespace).then_some(run);
     let behind_colons = run.match_indices(':').map(|(at, _)| &run[at + 1..]);
     let mut readings = whole
@@ -161,7 +159,7 @@ fn peer_guardian_v6(before: &str, last: Ipv6Addr) -> Result<Option<(IpAddr, IpAd
     let Some(longest) = readings.next() else { return Ok(None) };
     let is_near = |(_, first): &(usize, Ipv6Addr)| first.segments()[0] == last.segments()[0];
     let (length, first) = if is_near(&longest) { longest } else { readings.find(is_near).unwrap_or(longest) };
-    // All of the run is the address behind a label that has ended before, or the address of a line without a label.
+    // The whole run is the address behind a label that has ended before, or the address of a line without a label.
     let is_labelled = label.trim_end().ends_with(':');
     let is_reading = |length: usize| length < run.len() || is_labelled || label.trim_end().is_empty();
     if !is_reading(length) {
@@ -175,7 +173,6 @@ fn peer_guardian_v6(before: &str, last: Ipv6Addr) -> Result<Option<(IpAddr, IpAd
 
 const REVERSED: &str = "the range ends before it begins";
 
-/// Checks the ends of a range.
 fn range(first: IpAddr, last: IpAddr) -> Result<(IpAddr, IpAddr), &'static str> {
     let (first, last) = (first.to_canonical(), last.to_canonical());
     if first.is_ipv4() != last.is_ipv4() {
@@ -192,12 +189,12 @@ fn is_remark(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([' ', '\t', ';', '#'])
 }
 
-/// Returns whether the rest of a line is a remark that says so, or nothing.
+/// Returns whether the rest of a line is an explicit remark, or nothing.
 fn is_comment(rest: &str) -> bool {
     rest.trim_start().starts_with([';', '#'])
 }
 
-/// Returns whether a range is to be blocked, by the level of eMule behind it, if there is one.
+/// Returns whether a range is to be blocked, by the eMule level behind it, if any.
 fn is_blocked(rest: &str) -> Option<bool> {
     match rest.trim_start().strip_prefix(',') {
         Some(fields) => {
@@ -212,7 +209,7 @@ fn address(text: &str) -> Option<IpAddr> {
     v4(text).map(IpAddr::V4).or_else(|| text.parse().ok())
 }
 
-/// Parses an IPv4 address whose numbers may have leading zeros, as eMule writes them. They are decimal.
+/// Parses an IPv4 address with decimal numbers, which may have leading zeros as in eMule.
 fn v4(text: &str) -> Option<Ipv4Addr> {
     let mut octets = [0; 4];
     let mut parts = text.split('.');

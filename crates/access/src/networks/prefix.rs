@@ -1,9 +1,9 @@
-//! Tables as prefixes, for a search by the longest prefix that is not part of this program.
+//! Tables as prefixes, for a longest-prefix search outside of this program.
 
 use super::{Network, NetworkTable, bits};
 
-/// Returns networks that do not overlap, with what each of the tables answers for all of its addresses. Together they contain
-/// exactly the addresses for which some answer differs from `usual`.
+/// Returns disjoint networks, with each table's answer for all of their addresses. Together they contain exactly the
+/// addresses for which some answer differs from `usual`.
 #[must_use]
 pub fn prefixes<const TABLES: usize>(
     tables: [&NetworkTable; TABLES],

@@ -1,20 +1,19 @@
 //! Counts of sorted numbers.
 //!
-//! IPv4 addresses have an index by their upper halves ([`Indexed`]): a search reads an entry of it and then the few numbers
-//! that begin alike. The numbers of IPv6, which mostly begin alike, have a static search tree ([`Sorted`]). Each level of it is a list of cache lines. The lowest one holds all numbers, and each further one the first
-//! number of every line below. A search reads one line of each level. The upper levels of 100,000 numbers take a few
-//! tens of KiB and stay in the caches of a processor, so a search waits for one or two lines of memory.
+//! IPv4 addresses are indexed by their upper halves ([`Indexed`]): a search reads an entry of the index and then the
+//! few numbers with the same upper half. IPv6 numbers, most of which begin alike, have a static search tree
+//! ([`Sorted`]). Each level of it is a list of cache lines. The lowest one holds all numbers, and each further one the
+//! first number of every line below. A search reads one line of each level. The upper levels of 100,000 numbers take a
+//! few tens of KiB and stay in the caches of a processor, so a search waits for one or two lines of memory.
 //!
-//! The index of IPv4 takes 256 KiB, and a search costs two cache misses at most. IPv6 addresses are searched by their
-//! upper halves first, since networks narrower than a /64 are rare. Nested prefixes are resolved when the table is
-//! built, at any depth.
+//! The index of IPv4 takes 256 KiB, and a search costs at most two cache misses. IPv6 addresses are searched by their
+//! upper halves first, since networks narrower than a /64 are rare. The construction of the table resolves nested
+//! prefixes, at any depth.
 
-/// A cache line of numbers.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Line<T, const N: usize>([T; N]);
 
-/// A number that a line can hold.
 pub(super) trait Number: Copy + Ord {
     /// The number that fills up the last line.
     const MAX: Self;
@@ -31,7 +30,7 @@ impl Number for u128 {
 /// Sorted numbers, `N` in each line.
 #[derive(Debug)]
 pub(super) struct Sorted<T, const N: usize> {
-    /// The levels from the root to the numbers. There are none without numbers.
+    /// The levels from the root to the numbers. Empty without numbers.
     levels: Vec<Vec<Line<T, N>>>,
     len: usize,
 }
@@ -70,8 +69,8 @@ impl<T: Number, const N: usize> Sorted<T, N> {
     pub(super) fn count_to(&self, number: T) -> usize {
         let mut count = 0;
         for level in &self.levels {
-            // The number lies in or behind the last line of the next level whose first number it reaches.
-            // The largest number of its type reaches the filling of a line as well.
+            // The number lies in or behind the last line of the next level whose first number it reaches. The largest
+            // number of its type also reaches the filling of a line.
             let line = usize::saturating_sub(count, 1).min(level.len() - 1);
             let Line(numbers) = &level[line];
             count = line * N + numbers.iter().filter(|other| **other <= number).count();
@@ -90,10 +89,9 @@ impl<T: Number, const N: usize> Sorted<T, N> {
     }
 }
 
-/// Number of upper halves of a number of 32 bits.
 const UPPER_HALVES: usize = 1 << 16;
 
-/// Sorted numbers of 32 bits with an index, which takes 256 KiB if there are numbers.
+/// Sorted numbers of 32 bits with an index, which takes 256 KiB unless it is empty.
 #[derive(Debug, Default)]
 pub(super) struct Indexed {
     /// How many numbers are below each upper half, and below the end.

@@ -1,16 +1,17 @@
-//! The tokens that were verified lately, in a fixed amount of memory.
+//! The recently verified tokens, in a fixed amount of memory.
 //!
 //! An entry says that a token, or a token together with a torrent, was verified, by which key, and when it is valid. It
-//! takes 32 bytes. Nothing else enters the cache, so no invalid token can evict a valid one. An entry lies in one of
-//! four places, two cache lines side by side, which a secret hash determines. A new entry takes an unused place, or that
-//! of an entry which is no longer valid, or else a random one of the four: an order by use would lose all entries if a
-//! few more tokens than places are used in turn.
+//! takes 32 bytes. Nothing else enters the cache, so no invalid token can evict a valid one. A secret hash determines
+//! an entry's four possible places, two cache lines side by side. A new entry takes an unused place, or the place of an
+//! entry that is no longer valid, or else a random one of the four: an order by use would lose all entries if slightly
+//! more tokens than places are used in turn.
 //!
-//! All workers share the cache without a lock. An entry is four words, of which two are the tag of the token combined
-//! with the other two. If two workers write an entry at the same moment, the mixture has another tag, and so is no entry.
+//! All workers share the cache without a lock. An entry is four words. Two of them are the tag of the token combined
+//! with the other two. If two workers write an entry at the same moment, the mixture has another tag, and so is no
+//! entry.
 //!
-//! An entry names its key by a number that no other key gets. Removing a key, or changing the rules about claims,
-//! therefore ends its entries without a walk.
+//! An entry names its key by a number that no other key gets. So removing a key, or changing the rules about claims,
+//! ends its entries without a walk.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -21,13 +22,13 @@ use crate::token::keys::KeyNumber;
 /// Number of places for an entry.
 const WAYS: usize = 4;
 
-/// Bits of a word for the number of a key. The rest holds a time in seconds, which is enough for 34,000 years.
+/// Bits of a word for the number of a key. The rest holds a time in seconds, enough for 34,000 years.
 const KEY_BITS: u32 = 24;
 
-/// The greatest time that an entry can hold. Later ones count as this.
+/// The greatest time that an entry can hold. Later times count as this.
 const TIME_MAX_S: u64 = u64::MAX >> KEY_BITS;
 
-/// A token that was verified, without its text.
+/// A verified token, without its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// The key of its signature.
@@ -44,7 +45,6 @@ pub struct Cache {
     sets: Box<[Set]>,
 }
 
-/// The places of an entry.
 #[derive(Default)]
 #[repr(align(128))]
 struct Set([Entry; WAYS]);
@@ -69,7 +69,7 @@ impl Cache {
         Self { key, sets: (0..sets).map(|_| Set::default()).collect() }
     }
 
-    /// Returns how much memory it takes, which does not change.
+    /// Returns its memory, which does not change.
     #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.sets)
@@ -81,7 +81,7 @@ impl Cache {
         &self.key
     }
 
-    /// Returns what is known of a token.
+    /// Returns the cached facts about a token.
     #[inline]
     #[must_use]
     pub fn find(&self, tag: Tag) -> Option<Verified> {
@@ -89,7 +89,7 @@ impl Cache {
         entries.iter().find_map(|entry| entry.read(tag))
     }
 
-    /// Remembers a token. `is_valid` tells of the other entries whether they still are.
+    /// Remembers a token. `is_valid` decides whether other entries still are.
     pub fn insert(&self, tag: Tag, verified: Verified, now_s: u64, is_valid: impl Fn(Verified) -> bool) {
         let Set(entries) = self.set(tag);
         let same = || entries.iter().position(|entry| entry.read(tag).is_some());

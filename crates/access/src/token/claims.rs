@@ -12,18 +12,18 @@ use crate::token::cache::Verified;
 use crate::token::keys::KeyNumber;
 use crate::token::verifier::TokenError;
 
-/// The demands of the operator on claims.
+/// The operator's demands on claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// The issuer, if it matters.
+    /// The required issuer, if any.
     pub issuer: Option<String>,
-    /// The audience that a token has to name. Without it, no token may name any (RFC 7519, section 4.1.3).
+    /// The required audience. Without it, a token must name none (RFC 7519, section 4.1.3).
     pub audience: Option<String>,
-    /// By how many seconds the clocks of the issuer and of the tracker may differ.
+    /// Maximum difference in seconds between the clocks of the issuer and of the tracker.
     pub leeway_s: u64,
 }
 
-/// The claims of a token that was verified.
+/// The claims of a verified token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claims {
     /// The key of its signature.
@@ -32,12 +32,12 @@ pub struct Claims {
     pub not_before_s: u64,
     /// The second, since 1970, from which on the token is no longer valid. The leeway is included.
     pub expires_s: u64,
-    /// The torrents that it is bound to; `None` if it is for all.
+    /// The torrents that it is bound to; `None` if it permits all.
     pub torrents: Option<Box<[InfoHash]>>,
 }
 
-/// The claims as they are written (RFC 7519, section 4.1). A claim that is `null` is an error, not a missing one: a
-/// token must not be for all torrents because its issuer knew none.
+/// The claims as written (RFC 7519, section 4.1). A `null` claim is an error, not a missing one: a token must not
+/// permit all torrents because its issuer knew none.
 #[derive(Deserialize)]
 pub(crate) struct Payload<'p> {
     #[serde(borrow, default, deserialize_with = "some")]
@@ -55,7 +55,6 @@ pub(crate) struct Payload<'p> {
 #[serde(transparent)]
 struct Text<'p>(#[serde(borrow)] Cow<'p, str>);
 
-/// One text or a list of them.
 struct Texts<'p>(Vec<Cow<'p, str>>);
 
 /// A time, which may have a fraction and may be before 1970 (RFC 7519, "NumericDate").
@@ -63,10 +62,7 @@ struct Texts<'p>(Vec<Cow<'p, str>>);
 struct Seconds(u64);
 
 impl Claims {
-    /// Decides whether the token is valid now.
-    ///
-    /// # Errors
-    /// Returns why it is not.
+    /// Decides whether the token is valid now. The error says why it is not.
     pub const fn check_time(&self, now_s: u64) -> Result<(), TokenError> {
         check_time(self.not_before_s, self.expires_s, now_s)
     }
@@ -83,7 +79,7 @@ impl Claims {
         Verified { key: self.key, not_before_s: self.not_before_s, expires_s: self.expires_s }
     }
 
-    /// Returns how much memory the list of torrents takes, in bytes.
+    /// Returns the memory of the list of torrents, in bytes.
     #[must_use]
     pub fn list_bytes(&self) -> usize {
         self.torrents.as_ref().map_or(0, |torrents| size_of_val(&**torrents))
@@ -111,7 +107,7 @@ const fn check_time(not_before_s: u64, expires_s: u64, now_s: u64) -> Result<(),
 }
 
 impl Payload<'_> {
-    /// Applies the rules, and returns the claims of a token that is signed by `key`.
+    /// Applies the rules, and returns the claims of a token signed by `key`.
     pub(crate) fn check(&self, rules: &Rules, key: KeyNumber, now_s: u64) -> Result<Claims, TokenError> {
         if let Some(issuer) = &rules.issuer
             && self.iss.as_ref().is_none_or(|iss| iss.0 != *issuer)
@@ -144,7 +140,7 @@ impl Payload<'_> {
     }
 }
 
-/// Reads a claim that is there.
+/// Reads a claim that exists.
 pub(crate) fn some<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {

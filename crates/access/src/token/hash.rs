@@ -1,11 +1,11 @@
 //! The keyed hash by which verified tokens are recognised.
 //!
-//! A client that finds a text with the hash of a verified token needs no signature, so collisions must be improbable for
-//! an attacker that chooses all texts and sees whether each is accepted. The hash is one of a universal family under a
-//! secret key, which is as long as the longest token: NH of UMAC (Black et al. 1999) twice, with keys that are shifted by
-//! two words, and then a multiply-shift hash (Thorup 2015, section 3.5) of each result and the length. The chance that
-//! two given texts have the same hash is at most 2⁻⁶³ for each of the two halves, thus 2⁻¹²⁶. It takes a quarter of the
-//! time of `SipHash`, which a client would notice: tokens are several times as long as an announce.
+//! A client that finds a text with the hash of a verified token needs no signature, so collisions must be improbable
+//! for an attacker that chooses all texts and sees whether each is accepted. The hash is one of a universal family
+//! under a secret key, which is as long as the longest token: NH of UMAC (Black et al. 1999) twice, with keys that are
+//! shifted by two words, and then a multiply-shift hash (Thorup 2015, section 3.5) of each result and the length. Two
+//! given texts have the same hash with a probability of at most 2⁻⁶³ for each of the two halves, thus 2⁻¹²⁶. It takes a
+//! quarter of the time of `SipHash`, which a client would notice: tokens are several times as long as an announce.
 
 use core::fmt;
 
@@ -13,14 +13,14 @@ use shoal_base::InfoHash;
 
 use crate::token::TOKEN_BYTES_MAX;
 
-/// Bytes of a token that are hashed by one multiplication.
+/// Bytes of a token that one multiplication hashes.
 const BLOCK_BYTES: usize = 16;
 
 /// Words of the key for NH: two for each block, and two more for the second pass.
 const NH_WORDS: usize = TOKEN_BYTES_MAX / 8 + 2;
 
-/// Words of the key for each half after NH, as numbers of 128 bits: two for the halves of the result, one for the length,
-/// three for an info hash, and one that is added.
+/// Words of the key for each half after NH, as numbers of 128 bits: two for the halves of the result, one for the
+/// length, three for an info hash, and one that is added.
 const END_WORDS: usize = 7;
 
 /// The hash of a token, or of a token and the torrent that it is bound to.
@@ -135,7 +135,7 @@ const fn lower(wide: u128) -> u64 {
     wide as u64
 }
 
-/// Copies the first `N` bytes, or fewer if there are not that many.
+/// Copies the first `N` bytes, or fewer if there are fewer.
 #[inline]
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut array = [0; N];

@@ -17,14 +17,14 @@ pub const KEYS_MAX: usize = 64;
 /// Maximum length of the id of a key in bytes.
 const KEY_ID_BYTES_MAX: usize = 256;
 
-/// The sizes of RSA keys. Those of fewer bits are weak, and aws-lc-rs refuses them. The time of a signature grows with the
-/// square of the size.
+/// The sizes of RSA keys. aws-lc-rs refuses smaller, weak ones. The time of a signature grows with the square of the
+/// size.
 const RSA_BITS: core::ops::RangeInclusive<usize> = 2048..=4096;
 
 /// Bytes of a coordinate on P-256, and of a key of Ed25519.
 const COORDINATE_BYTES: usize = 32;
 
-/// The number of a key. A key keeps it from one set to the next one, and no other key gets it.
+/// The number of a key. A key keeps it from one set to the next, and no other key gets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyNumber(pub(crate) u32);
 
@@ -39,7 +39,6 @@ pub struct KeySet {
     unusable: Vec<String>,
 }
 
-/// A key that can be used.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
     pub(crate) number: KeyNumber,
@@ -47,28 +46,28 @@ pub(crate) struct Key {
     pub(crate) decoding: DecodingKey,
 }
 
-/// The parts of a key that make it another one if they differ.
+/// The parts of a key that identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity {
     id: Option<String>,
     algorithm: Algorithm,
-    /// The key itself, as it is written.
+    /// The key itself, as written.
     material: [String; 2],
 }
 
 /// Why a JWK set cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeySetError {
-    /// It is too large.
+    /// The set is too large.
     #[error("it has more than {JWKS_BYTES_MAX} bytes")]
     TooLarge,
-    /// It is not a JWK set.
+    /// The text is not a JWK set.
     #[error("it is not a JWK set, a JSON object with a list \"keys\"")]
     NotASet,
-    /// It has too many keys.
+    /// The set has too many keys.
     #[error("it has {0} keys; at most {KEYS_MAX} are accepted")]
     TooManyKeys(usize),
-    /// It has no key that can be used, for these reasons.
+    /// The set has no usable key, for these reasons.
     #[error("it has no key that can be used: {}", .0.join("; "))]
     NoneUsable(Vec<String>),
 }
@@ -98,10 +97,8 @@ impl fmt::Debug for KeySet {
 }
 
 impl KeySet {
-    /// Reads a JWK set. Keys that cannot be used are left out (RFC 7517, section 5); [`unusable`](Self::unusable) tells why.
-    ///
-    /// # Errors
-    /// Returns why there is no set, or no key that can be used.
+    /// Reads a JWK set. Skips unusable keys (RFC 7517, section 5); [`unusable`](Self::unusable) returns the reasons.
+    /// The error says why there is no set, or no usable key.
     pub fn parse(json: &[u8]) -> Result<Self, KeySetError> {
         if json.len() > JWKS_BYTES_MAX {
             return Err(KeySetError::TooLarge);
@@ -134,15 +131,15 @@ impl KeySet {
         Ok(Self { keys: usable, unusable })
     }
 
-    /// Returns the set with new numbers, except that keys which `old` has as well keep theirs. `last` is the greatest number
-    /// that any key has had.
+    /// Returns the set with new numbers, except that keys which are also in `old` keep theirs. `last` is the greatest
+    /// number ever used.
     #[must_use]
     pub fn following(mut self, old: Option<&Self>, last: &mut KeyNumber) -> Self {
         for key in &mut self.keys {
             let known = old.and_then(|old| old.keys.iter().find(|other| other.identity == key.identity));
             key.number = known.map_or_else(
                 || {
-                    // A number comes back after 16 million keys, when no token by the old one is in the cache any more.
+                    // A number comes back after 16 million keys, when the cache has no token by the old one any more.
                     last.0 = last.0 % KeyNumber::MAX + 1;
                     *last
                 },
@@ -164,7 +161,7 @@ impl KeySet {
         self.keys.is_empty()
     }
 
-    /// Returns why keys were left out.
+    /// Returns why keys were skipped.
     #[must_use]
     pub fn unusable(&self) -> &[String] {
         &self.unusable
@@ -177,8 +174,8 @@ impl KeySet {
         self.keys.iter().any(|key| key.number == number)
     }
 
-    /// Returns the key for a token: that with its key id, or without one, the only key for its algorithm. A token never
-    /// selects among keys that do not fit its algorithm, and costs no more than one signature.
+    /// Returns the key for a token: the key with its id, or without an id, the only key for its algorithm. A token
+    /// never selects among keys that do not fit its algorithm, and costs at most one signature.
     pub(crate) fn find(&self, id: Option<&str>, algorithm: Algorithm) -> Option<&Key> {
         let mut fitting = self.keys.iter().filter(|key| key.algorithm() == algorithm);
         match id {
@@ -193,7 +190,7 @@ impl Key {
         self.identity.algorithm
     }
 
-    /// Reads a key, or returns why it cannot be used.
+    /// Reads a key, or returns why it is unusable.
     fn read(jwk: &Value) -> Result<Self, String> {
         let jwk = Jwk::deserialize(jwk).map_err(|error| format!("it is not a JWK: {error}"))?;
         let algorithm = match (jwk.kty.as_str(), jwk.crv.as_deref()) {
@@ -234,7 +231,7 @@ impl Key {
 }
 
 impl Jwk {
-    /// Checks everything that a key says about itself, except the key.
+    /// Checks everything that a key says about itself, except the key material.
     fn check_use(&self, algorithm: Algorithm) -> Result<(), String> {
         if self.d.is_some() {
             return Err("it has a private part \"d\", which must stay with the issuer of tokens".to_owned());

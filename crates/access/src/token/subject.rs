@@ -1,4 +1,4 @@
-//! The subject of a token: the user for whom the issuer has made it.
+//! The subject of a token: the user that the issuer has made it for.
 
 use std::borrow::Cow;
 
@@ -16,8 +16,8 @@ struct Payload<'p> {
     sub: Cow<'p, str>,
 }
 
-/// Returns the subject of a token that was verified. It is `None` if the token names none, or one that is too long or has
-/// control characters. This takes a microsecond or so, and allocates nothing unless a text has escapes.
+/// Returns the subject of a verified token, or `None` if it is missing, too long, or has control characters. This takes
+/// about a microsecond, and only allocates for a text with escapes.
 #[must_use]
 pub fn subject(token: &[u8]) -> Option<Subject> {
     let mut parts = token.split(|&byte| byte == b'.');

@@ -1,7 +1,8 @@
-//! Where a token is in the URL of a tracker.
+//! The place of a token in the URL of a tracker.
 //!
-//! Private trackers put the secret of a user into the announce URL, in a parameter (`/announce?jwt=TOKEN`) or in the path
-//! (`/announce/TOKEN`, `/TOKEN/announce`). Clients derive the URL of scrapes by replacing `announce` by `scrape`.
+//! Private trackers put the secret of a user into the announce URL, in a parameter (`/announce?jwt=TOKEN`) or in the
+//! path (`/announce/TOKEN`, `/TOKEN/announce`). Clients derive the URL of scrapes by replacing `announce` with
+//! `scrape`.
 
 use shoal_wire::http::query::Parameters;
 
@@ -10,7 +11,7 @@ use shoal_wire::http::query::Parameters;
 pub struct Url<'u> {
     /// The path, with its first slash.
     pub path: &'u [u8],
-    /// The part after the `?`, which is empty if there is none.
+    /// The part after the `?`, or nothing.
     pub query: &'u [u8],
 }
 
@@ -23,8 +24,8 @@ impl<'u> Url<'u> {
         Self { path, query }
     }
 
-    /// Returns the token: the value of the first parameter with this name that has one, or else the last segment of the
-    /// path that has the form of a token.
+    /// Returns the token: the value of the first parameter with this name, or else the last segment of the path that
+    /// has the form of a token.
     #[must_use]
     pub fn token(&self, parameter: &[u8]) -> Option<&'u [u8]> {
         let mut parameters = Parameters::new(self.query);
@@ -35,9 +36,9 @@ impl<'u> Url<'u> {
     }
 }
 
-/// Returns whether a segment of a path has the form of a token: three parts of base64url with dots between them, the last
-/// of which is empty if there is no signature. The first is that of a JSON object, which begins with `{"` (other paths have
-/// dots, too, such as host names and versions).
+/// Returns whether a segment of a path has the form of a token: three parts of base64url with dots between them, the
+/// last of which is empty without a signature. The first encodes a JSON object, which begins with `{"` (other paths
+/// also have dots, as in host names and versions).
 #[must_use]
 pub fn is_token(segment: &[u8]) -> bool {
     let is_base64url = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');

@@ -15,17 +15,17 @@ use crate::token::keys::{Key, KeySet};
 /// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenError {
-    /// It is too long, does not have the form of a JWT, or a claim has no meaning.
+    /// The token is too long, does not have the form of a JWT, or a claim has no meaning.
     Malformed,
-    /// Its algorithm is none that is accepted, or it demands an extension.
+    /// The token's algorithm is not accepted, or it demands an extension.
     Unsupported,
     /// No key of the set fits its key id and its algorithm.
     UnknownKey,
-    /// The signature is not that of the key.
+    /// The signature does not match the key.
     BadSignature,
-    /// It was valid earlier.
+    /// The token has expired.
     Expired,
-    /// It will be valid later.
+    /// The token is not valid yet.
     NotYetValid,
     /// Another issuer has made it.
     WrongIssuer,
@@ -58,7 +58,7 @@ struct Header<'h> {
     alg: Cow<'h, str>,
     #[serde(borrow)]
     kid: Option<Cow<'h, str>>,
-    /// Extensions that have to be understood. None is.
+    /// Extensions that must be understood. None is supported.
     #[serde(default, deserialize_with = "some")]
     crit: Option<IgnoredAny>,
 }
@@ -82,10 +82,8 @@ impl Verifier {
         &self.rules
     }
 
-    /// Checks everything about a token but its signature, which takes some microseconds.
-    ///
-    /// # Errors
-    /// Returns why it is refused. For an attacker's token that may be any reason, in terms of what it says itself.
+    /// Checks everything about a token but its signature, which takes some microseconds. The error says why the token
+    /// is refused. An attacker can choose the reason.
     pub fn read<'t>(&'t self, token: &'t [u8], now_s: u64) -> Result<Unverified<'t>, TokenError> {
         if token.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::Malformed);
@@ -115,10 +113,8 @@ impl Verifier {
 }
 
 impl Unverified<'_> {
-    /// Verifies the signature, which takes 20 to 100 µs.
-    ///
-    /// # Errors
-    /// Returns [`TokenError::BadSignature`] if it is not that of the key.
+    /// Verifies the signature, which takes 20 to 100 µs. Fails with [`TokenError::BadSignature`] if it does not match
+    /// the key.
     pub fn verify(self) -> Result<Claims, TokenError> {
         let Self { claims, message, signature, key } = self;
         match jsonwebtoken::crypto::verify(signature, message, &key.decoding, key.algorithm()) {

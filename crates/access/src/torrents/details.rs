@@ -2,10 +2,10 @@
 //!
 //! The details of an entry are one text, and equal texts are held once.
 
-/// Separates the parts of a text of details. A part that contains it, which no line can, gets a space instead.
+/// Separates the parts of a text of details. In a part, where no line can have it, it becomes a space.
 const SEPARATOR: char = '\n';
 
-/// The details of an entry, of which each may be absent.
+/// The details of an entry. Each may be absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Details<'t> {
     /// The date, as `YYYY-MM-DD`.
@@ -34,7 +34,7 @@ impl<'t> Details<'t> {
         }
     }
 
-    /// Returns the details of a text that [`write`](Self::write) has written.
+    /// Returns the details of a text from [`write`](Self::write).
     pub(super) fn read(text: &'t str) -> Self {
         let mut parts = text.splitn(3, SEPARATOR).map(|part| Some(part).filter(|part| !part.is_empty()));
         let mut next = || parts.next().flatten();

@@ -6,11 +6,12 @@
 //! | text or an attribute that begins with `magnet:` | a magnet link |
 //! | `url` or `href` with the type `application/x-bittorrent` or an end in `.torrent`, or such a text of `link` | a .torrent file |
 //!
-//! A .torrent file counts only if its `item` or `entry` names no torrent otherwise, since it has to be fetched. Names are
-//! compared without case, `_`, `-` and namespace. Entities that a document declares are not expanded. A hash that is none is
-//! faulty, as a line may be.
+//! A .torrent file counts only if its `item` or `entry` names no torrent otherwise, since it has to be fetched. Names
+//! are compared without case, `_`, `-` and namespace. Entities that a document declares are not expanded. An invalid
+//! hash is a fault, as in a line.
 //!
-//! The document is read in pieces. A tag or a text, which the parser keeps as a whole, and the number of links are limited.
+//! The document is read in pieces. The number of links is limited, and so is the size of a tag or text, which the
+//! parser keeps whole.
 
 use std::borrow::Cow;
 use std::io::{self, BufRead, Read};
@@ -37,11 +38,11 @@ const LINKS_MAX: usize = 1000;
 /// Maximum length of a link.
 pub const LINK_BYTES_MAX: usize = 1024;
 
-/// Maximum length of the name of an element. The parser keeps the names of all elements that are open.
+/// Maximum length of the name of an element. The parser keeps the names of all open elements.
 const NAME_BYTES_MAX: usize = 1024;
 
-/// The memory that a document takes while it is read: four copies of a tag, the names of the open elements, and the links of the
-/// document and of an item.
+/// The memory that a document takes while it is read: four copies of a tag, the names of the open elements, and the
+/// links of the document and of an item.
 pub const READING_BYTES: u64 =
     (5 * EVENT_BYTES_MAX + 2 * DEPTH_MAX * NAME_BYTES_MAX + 2 * LINKS_MAX * LINK_BYTES_MAX) as u64;
 
@@ -51,9 +52,9 @@ const METAINFO_TYPE: &str = "application/x-bittorrent";
 /// The links of a document to .torrent files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
-    /// The first ones, up to a thousand.
+    /// The first links, up to a thousand.
     pub urls: Vec<String>,
-    /// The number of others.
+    /// The number of further links.
     pub more: u64,
 }
 
@@ -72,10 +73,8 @@ impl Links {
     }
 }
 
-/// Adds the torrents of a document, and appends the links to .torrent files. Texts that should name a torrent and do not
-/// are counted as faulty.
-///
-/// # Errors
+/// Adds the torrents of a document, and appends the links to .torrent files. Counts texts that should name a torrent
+/// and do not as faulty. The error says why the document cannot be read to its end; earlier torrents were added.
 /// Returns why the document cannot be read to its end. Everything before was added.
 pub fn read_feed(
     document: &mut dyn BufRead,
@@ -114,12 +113,12 @@ pub fn read_feed(
     }
 }
 
-/// Counts lines, and bounds what the parser keeps: it fails if there are too many bytes since the last event.
+/// Counts lines, and bounds what the parser keeps: fails if there are too many bytes since the last event.
 struct Guard<'d> {
     document: &'d mut dyn BufRead,
     /// The number of the line, from 1.
     line: u64,
-    /// The number of bytes until the next event has to come.
+    /// The number of bytes within which the next event must come.
     rest: usize,
 }
 
@@ -150,29 +149,24 @@ impl BufRead for Guard<'_> {
     }
 }
 
-/// A document that is being read.
 struct Feed<'d> {
     builder: &'d mut TableBuilder,
     links: &'d mut Links,
     faults: &'d mut Faults,
-    /// The number of the line.
     line: u64,
     /// The names of the open elements.
     names: Vec<String>,
     /// The text of the innermost element, since the last tag.
     text: String,
-    /// The item that is open.
     item: Option<Item>,
     /// The name of the outermost element.
     root: Option<String>,
-    /// The number of torrents that were named.
     torrents: u64,
 }
 
-/// An item of a feed.
 #[derive(Default)]
 struct Item {
-    /// Whether it has named a torrent.
+    /// Whether the item has named a torrent.
     is_named: bool,
     links: Links,
 }
@@ -226,7 +220,7 @@ impl Feed<'_> {
 
     fn read_attributes(&mut self, element: &BytesStart<'_>) -> Result<(), String> {
         let (mut name_of_value, mut value, mut link, mut is_metainfo) = (String::new(), None, None, false);
-        // A check for attributes that occur twice would take time that grows with the square of their number.
+        // A check for repeated attributes would take time that grows with the square of their number.
         for attribute in element.attributes().with_checks(false) {
             let attribute = attribute.map_err(|error| error.to_string())?;
             let name = plain_name(&String::from_utf8_lossy(attribute.key.local_name().as_ref()));
@@ -280,7 +274,7 @@ impl Feed<'_> {
             self.faults.add(self.line, format!("{name} is no info hash"));
             return Ok(());
         }
-        // A magnet link may name something else than a torrent. Anything after a space is not part of it.
+        // A magnet link may name something other than a torrent. Text after a space is not part of it.
         let text = text.split_ascii_whitespace().next().unwrap_or_default();
         match add(text, self.builder, None) {
             Ok(()) => {
@@ -296,7 +290,7 @@ impl Feed<'_> {
         }
     }
 
-    /// Notes a link to a .torrent file. Those outside of items lead elsewhere.
+    /// Notes a link to a .torrent file. Links outside of items lead elsewhere.
     fn link(&mut self, link: String) {
         let is_plain = link.len() <= LINK_BYTES_MAX && !link.contains(char::is_control);
         if let Some(item) = self.item.as_mut().filter(|_| is_plain) {
@@ -326,7 +320,7 @@ fn is_item(name: &str) -> bool {
     matches!(name, "item" | "entry")
 }
 
-/// Returns whether a link leads to a .torrent file by its name.
+/// Returns whether a link's name is that of a .torrent file.
 fn names_metainfo(link: &str) -> bool {
     let path = link.split(['?', '#']).next().unwrap_or_default();
     path.len() > 8 && path.get(path.len() - 8..).is_some_and(|end| end.eq_ignore_ascii_case(".torrent"))

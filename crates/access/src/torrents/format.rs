@@ -1,4 +1,4 @@
-//! The formats of lists of torrents, which their content tells.
+//! The formats of lists of torrents, recognised by their content.
 
 use std::borrow::Cow;
 
@@ -20,8 +20,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Recognises a format by the beginning of the content. A content that does not look like any but lines has the format
-    /// of its media type, if a server has declared one.
+    /// Recognises a format by the beginning of the content. Content that looks only like lines has the format of its
+    /// declared media type, if any.
     #[must_use]
     pub fn of(begin: &[u8], media_type: Option<&str>) -> Self {
         let begin = begin.trim_ascii_start();
@@ -59,7 +59,7 @@ pub struct DocumentError {
 const FAULT_BYTES_MAX: usize = 300;
 
 impl DocumentError {
-    /// Creates the error of a line. A fault that is too long ends early.
+    /// Creates the error of a line. A fault that is too long is cut off.
     pub(super) fn new(line: u64, fault: &str) -> Self {
         Self { line, fault: shortened(fault).into_owned() }
     }
@@ -68,7 +68,7 @@ impl DocumentError {
 /// Why a text of a document is not added.
 #[derive(Debug)]
 pub(super) enum AddError {
-    /// It names no torrent. The item is faulty.
+    /// The text names no torrent. The item is faulty.
     Item(String),
     /// The table is full.
     Full(TableFull),
@@ -86,7 +86,7 @@ pub(super) fn add(text: &str, builder: &mut TableBuilder, reason: Option<&str>) 
         .map_err(AddError::Full)
 }
 
-/// Returns a name in the form in which names are compared: `info_hash`, `infoHash` and `info-hash` are the same.
+/// Returns a name in its form for comparisons: `info_hash`, `infoHash` and `info-hash` are the same.
 pub(super) fn plain_name(name: &str) -> String {
     name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).take(32).collect()
 }

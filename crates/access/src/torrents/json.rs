@@ -1,12 +1,12 @@
 //! Lists of torrents in JSON.
 //!
 //! A list is an array, or an object with such an array in one of the fields [`LISTS`]. Its items are texts with an info
-//! hash or a magnet link, as lines are, or objects with one in one of the fields [`HASHES`], and a `reason`. Other fields
-//! do not matter. Names of fields are compared without case, `_` and `-`. An item that is none of this is faulty, as a line
-//! may be.
+//! hash or a magnet link, as in lines, or objects with one in one of the fields [`HASHES`], and a `reason`. Other
+//! fields do not matter. Names of fields are compared without case, `_` and `-`. Any other item is faulty, like a
+//! faulty line.
 //!
-//! The document is read in pieces. A [`Guard`] in front of the parser bounds what that keeps in memory: a text, and the
-//! nesting of values that are skipped.
+//! The document is read in pieces. A [`Guard`] in front of the parser bounds what it keeps in memory: a text, and the
+//! nesting of skipped values.
 
 use core::cell::{Cell, RefCell};
 use core::fmt;
@@ -21,22 +21,20 @@ use super::line::{Entry, HASHES_MAX, LINE_BYTES_MAX, LineError, check_reason};
 use super::{Details, TableBuilder};
 use crate::faults::Faults;
 
-/// The fields of an object that may contain the array. The last two are those of Shoal's own API.
+/// The fields of an object that may contain the array. Shoal's own API uses the last two.
 const LISTS: [&str; 3] = ["torrents", "infohashes", "entries"];
 
 /// The fields of an item that name a torrent.
 const HASHES: [&str; 3] = ["infohash", "hash", "magnet"];
 
-/// Maximum size of a text as it is written. A longer one loses its end, and is too long for a line all the same.
+/// Maximum written size of a text. A longer one loses its end, and is too long for a line anyway.
 const TEXT_BYTES_MAX: usize = 2 * LINE_BYTES_MAX;
 
 /// Maximum nesting of values.
 const DEPTH_MAX: usize = 4096;
 
-/// Adds the torrents of a document. A faulty item is counted and left out.
-///
-/// # Errors
-/// Returns why the document cannot be read to its end. Everything before was added.
+/// Adds the torrents of a document. Counts and skips faulty items. The error says why the document cannot be read to
+/// its end; earlier torrents were added.
 pub fn read_json(
     document: &mut dyn BufRead,
     builder: &mut TableBuilder,
@@ -45,18 +43,18 @@ pub fn read_json(
     let line = Cell::new(1);
     let target = Target { builder: RefCell::new(builder), faults: RefCell::new(faults), line: &line };
     let guard = Guard { document, line: &line, text: None, depth: 0 };
-    // The library limits the depth of values that matter to 128, and skips others without recursion.
+    // The library limits the depth of relevant values to 128, and skips others without recursion.
     let mut deserializer = serde_json::Deserializer::from_reader(guard);
     let read = Document(&target).deserialize(&mut deserializer).and_then(|()| deserializer.end());
     read.map_err(|error| {
         let (line, text) = (error.line() as u64, error.to_string());
-        // The library appends the place, which is told by lines everywhere else.
+        // The library appends the place, which this crate reports as a line.
         let fault = text.rsplit_once(" at line ").map_or(text.as_str(), |(fault, _)| fault);
         DocumentError::new(line.max(1), fault)
     })
 }
 
-/// Reads a document one byte at a time, and bounds what the parser keeps: it cuts texts that are too long, and fails if
+/// Reads a document one byte at a time, and bounds what the parser keeps: cuts texts that are too long, and fails if
 /// values are nested too deep. Outside of texts, NULs and Ctrl-Z are space.
 struct Guard<'d> {
     document: &'d mut dyn BufRead,
@@ -71,7 +69,7 @@ struct Guard<'d> {
 struct OpenText {
     bytes: usize,
     escape: Escape,
-    /// Whether the last escape was the first half of a pair of surrogates.
+    /// Whether the last escape was the first half of a surrogate pair.
     is_half: bool,
     /// Whether the rest of the text is left out.
     is_cut: bool,
@@ -115,13 +113,13 @@ impl OpenText {
     }
 }
 
-/// Returns the value of a hexadecimal digit. The parser refuses what is none.
+/// Returns the value of a hexadecimal digit. The parser refuses other characters.
 fn hex(byte: u8) -> u32 {
     char::from(byte).to_digit(16).unwrap_or(0)
 }
 
 impl Guard<'_> {
-    /// Returns the next byte that the parser gets, if any is left.
+    /// Returns the next byte for the parser, if any is left.
     fn next(&mut self) -> io::Result<Option<u8>> {
         loop {
             let Some(&byte) = self.document.fill_buf()?.first() else { return Ok(None) };
@@ -165,7 +163,6 @@ impl Read for Guard<'_> {
     }
 }
 
-/// The result of reading the document.
 struct Target<'b> {
     builder: RefCell<&'b mut TableBuilder>,
     faults: RefCell<&'b mut Faults>,
@@ -173,7 +170,7 @@ struct Target<'b> {
 }
 
 impl Target<'_> {
-    /// Counts an item, and why it is faulty if it is.
+    /// Counts an item, and its fault if it has one.
     fn count(&self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => self.faults.borrow_mut().count(),
@@ -188,19 +185,16 @@ impl Target<'_> {
     }
 }
 
-/// The whole document.
 struct Document<'b>(&'b Target<'b>);
 
-/// The array of items.
 struct Items<'b>(&'b Target<'b>);
 
-/// An item.
 struct Item<'b>(&'b Target<'b>);
 
-/// The text of a field, or `None` if its value is no text, which is skipped without being kept.
+/// The text of a field, or `None` if its value is no text. Such a value is skipped without being stored.
 struct Text;
 
-/// The name of a field, as names are compared.
+/// The name of a field, in its form for comparisons.
 struct FieldName;
 
 /// Implements `DeserializeSeed` by the visitor itself.

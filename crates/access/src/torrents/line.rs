@@ -1,8 +1,8 @@
 //! One line of a list of torrents.
 //!
 //! A line names a torrent: by 40 hexadecimal digits, by 32 characters of base32 (RFC 4648), by the 64 hexadecimal
-//! digits of a v2 torrent (BEP 52), of which the first 20 bytes count as on the wire, or by a magnet link (BEP 9,
-//! BEP 53), which may name both hashes of a hybrid torrent. Further names, with space between them, are further torrents, up to
+//! digits of a v2 torrent (BEP 52), the first 20 bytes of which count as on the wire, or by a magnet link (BEP 9, BEP
+//! 53), which may name both hashes of a hybrid torrent. Further names, separated by space, are further torrents, up to
 //! eight. A date, a reference in square brackets, and a reason may follow in this order, for all of them:
 //!
 //! ```text
@@ -51,15 +51,15 @@ pub struct Entry<'l> {
 /// Why a line cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// It does not begin with an info hash.
+    /// The line does not begin with an info hash.
     #[error(
         "it does not begin with an info hash (40 or 64 hexadecimal digits, or 32 characters of base32) or a magnet link"
     )]
     NoInfoHash,
-    /// It is a magnet link without a hash.
+    /// The line is a magnet link without a hash.
     #[error("the magnet link has no parameter xt=urn:btih:HASH or xt=urn:btmh:1220HASH")]
     MagnetWithoutHash,
-    /// It names too many torrents.
+    /// The line names too many torrents.
     #[error("it names more than {HASHES_MAX} torrents")]
     ManyHashes,
     /// A text has a control character.
@@ -80,7 +80,7 @@ pub enum LineError {
 }
 
 impl<'l> Entry<'l> {
-    /// Parses a line, without its end. Returns `None` for an empty line and a comment.
+    /// Parses a line, without its end. Returns `None` for an empty line or a comment.
     ///
     /// # Errors
     /// Returns what is wrong with the line.
@@ -98,7 +98,7 @@ impl<'l> Entry<'l> {
             let (name, behind) = split_word(rest);
             match parse_name(name.as_bytes(), &mut info_hashes) {
                 Ok(()) => rest = behind,
-                // Anything else begins the details.
+                // Any other word begins the details.
                 Err(LineError::NoInfoHash) if !info_hashes.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -119,7 +119,7 @@ impl<'l> Entry<'l> {
     }
 }
 
-/// Returns a reason without the space around it, or `None` if it is empty.
+/// Returns a reason without surrounding space, or `None` if it is empty.
 pub(super) fn check_reason(reason: &str) -> Result<Option<&str>, LineError> {
     let reason = reason.trim();
     if reason.chars().any(|c| c.is_control() && c != '\t') {
@@ -132,7 +132,7 @@ pub(super) fn check_reason(reason: &str) -> Result<Option<&str>, LineError> {
 }
 
 impl fmt::Display for Entry<'_> {
-    /// Writes a line for each hash, which [`parse`](Entry::parse) reads back, without the end of the last one.
+    /// Writes a line for each hash, in the form that [`parse`](Entry::parse) reads. The last line has no end.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, info_hash) in self.info_hashes.iter().enumerate() {
             f.write_str(if index == 0 { "" } else { "\n" })?;
@@ -143,7 +143,7 @@ impl fmt::Display for Entry<'_> {
 }
 
 impl fmt::Display for Details<'_> {
-    /// Writes what follows the info hash in a line that [`Entry::parse`] reads back.
+    /// Writes the rest of a line after the info hash, in the form that [`Entry::parse`] reads.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(date) = self.date {
             write!(f, " {date}")?;
@@ -193,7 +193,7 @@ fn is_magnet(name: &[u8]) -> bool {
     name.get(..MAGNET.len()).is_some_and(|start| start.eq_ignore_ascii_case(MAGNET))
 }
 
-/// Appends the hashes that a word names, each once.
+/// Appends the hashes in a word, each once.
 fn parse_name(name: &[u8], info_hashes: &mut ArrayVec<InfoHash, HASHES_MAX>) -> Result<(), LineError> {
     let mut add = |info_hash| {
         if info_hashes.contains(&info_hash) {
@@ -211,8 +211,8 @@ fn parse_name(name: &[u8], info_hashes: &mut ArrayVec<InfoHash, HASHES_MAX>) -> 
     if named.peek().is_none() { Err(LineError::MagnetWithoutHash) } else { named.try_for_each(add) }
 }
 
-/// Parses a hash in any of its written forms: 40 hexadecimal digits, 32 characters of base32, or the 64 digits of a v2 hash,
-/// of which the first 20 bytes are returned.
+/// Parses a hash in any written form: 40 hexadecimal digits, 32 characters of base32, or the 64 digits of a v2 hash, of
+/// which it returns the first 20 bytes.
 #[must_use]
 pub fn parse_hash(text: &[u8]) -> Option<InfoHash> {
     match text.len() {
@@ -222,8 +222,8 @@ pub fn parse_hash(text: &[u8]) -> Option<InfoHash> {
     }
 }
 
-/// Returns the hash that a parameter of a magnet link names, if it names one: `xt=urn:btih:` with a v1 hash, or
-/// `xt=urn:btmh:1220` with a v2 hash (1220 announces a SHA-256 of 32 bytes). With several of them, a number may follow
+/// Returns the hash in a parameter of a magnet link, if it has one: `xt=urn:btih:` with a v1 hash, or
+/// `xt=urn:btmh:1220` with a v2 hash (1220 announces a SHA-256 of 32 bytes). With several hashes, a number may follow
 /// `xt` (BEP 9).
 fn magnet_hash(parameter: &[u8]) -> Option<InfoHash> {
     let equals = parameter.iter().position(|byte| *byte == b'=')?;
@@ -242,7 +242,7 @@ fn magnet_hash(parameter: &[u8]) -> Option<InfoHash> {
     if lengths.contains(&hash.len()) { parse_hash(hash) } else { None }
 }
 
-/// Removes a part of a URN, in any case, and the colon after it, which may be percent-encoded.
+/// Removes a part of a URN, in any case, and its colon, which may be percent-encoded.
 fn strip_part<'v>(value: &'v [u8], part: &[u8]) -> Option<&'v [u8]> {
     let rest = value.get(part.len()..)?;
     if !value[..part.len()].eq_ignore_ascii_case(part) {
@@ -251,7 +251,7 @@ fn strip_part<'v>(value: &'v [u8], part: &[u8]) -> Option<&'v [u8]> {
     rest.strip_prefix(b":").or_else(|| rest.strip_prefix(b"%3A")).or_else(|| rest.strip_prefix(b"%3a"))
 }
 
-/// Parses hexadecimal digits, at least 40 of them, and returns the first 20 bytes.
+/// Parses at least 40 hexadecimal digits, and returns the first 20 bytes.
 fn hex(digits: &[u8]) -> Option<InfoHash> {
     let mut bytes = [0; 20];
     for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
@@ -295,7 +295,6 @@ fn split_date(text: &str) -> (Option<&str>, &str) {
     if is_date(date) { (Some(date), rest.trim_start()) } else { (None, text) }
 }
 
-/// Returns whether a text is a date such as `2026-01-31`.
 #[must_use]
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();

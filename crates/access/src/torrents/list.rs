@@ -14,7 +14,6 @@ pub struct ListReader {
     entries: EntryReader,
 }
 
-/// Reads the lines of a list.
 #[derive(Debug)]
 struct EntryReader {
     builder: TableBuilder,
@@ -35,7 +34,7 @@ impl ListReader {
         Self::after(0, Faults::default(), builder)
     }
 
-    /// Creates a reader for text that follows this number of lines, of which some were faulty.
+    /// Creates a reader for text that follows this number of lines, some of them faulty.
     #[must_use]
     pub fn after(lines: u64, faults: Faults, builder: TableBuilder) -> Self {
         Self {
@@ -44,23 +43,21 @@ impl ListReader {
         }
     }
 
-    /// Returns the number of lines that have ended, together with those before the text.
+    /// Returns the number of lines that have ended, including those before the text.
     #[must_use]
     pub const fn lines(&self) -> u64 {
         self.lines.ended()
     }
 
-    /// Reads the next piece. Returns whether there is use in further pieces: not if the table is full.
+    /// Reads the next piece. Returns false if the table is full, so that further pieces are useless.
     pub fn read(&mut self, piece: &[u8]) -> bool {
         let entries = &mut self.entries;
         self.lines.push(piece, |number, line| entries.read(number, line));
         self.entries.full.is_none()
     }
 
-    /// Ends the list, and returns the table of all lines that could be read, and the faults of the others.
-    ///
-    /// # Errors
-    /// Fails if the table cannot have all of them.
+    /// Ends the list, and returns the table of all readable lines, and the faults of the others. Fails if the table
+    /// cannot hold all torrents.
     pub fn finish(mut self, key: &HashKey) -> Result<(TorrentTable, Faults), TableError> {
         self.lines.finish(|number, line| self.entries.read(number, line));
         let EntryReader { builder, faults, full } = self.entries;

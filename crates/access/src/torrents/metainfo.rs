@@ -1,8 +1,8 @@
 //! The info hashes of a .torrent file (BEP 3, BEP 52).
 //!
-//! The hash of a torrent is that of the bytes of its info dictionary as they stand in the file, so this module finds
-//! where they begin and end. It checks the nesting of everything, but knows no more keys than it needs. Bytes behind the
-//! dictionary are ignored, as clients do. The file is read in pieces and takes no memory.
+//! The hash of a torrent covers the bytes of its info dictionary as they stand in the file, so this module finds where
+//! they begin and end. It checks the nesting of everything, but knows only the keys that it needs. It ignores bytes
+//! behind the dictionary, as clients do. The file is read in pieces and takes no memory.
 
 use std::io::{self, BufRead};
 
@@ -14,7 +14,7 @@ use shoal_base::InfoHash;
 /// Maximum nesting of values. The directories of a v2 torrent are nested.
 const DEPTH_MAX: usize = 256;
 
-/// Maximum length of a key that matters.
+/// Maximum length of a relevant key.
 const KEY_BYTES_MAX: usize = 12;
 
 /// Why a file is not a torrent.
@@ -35,16 +35,13 @@ pub enum MetainfoError {
     /// The file cannot be read.
     #[error("the file cannot be read: {0}")]
     Unreadable(io::ErrorKind),
-    /// There is no info dictionary with the pieces of a torrent.
+    /// No info dictionary has the pieces of a torrent.
     #[error("the file has no info dictionary of a torrent")]
     NoInfo,
 }
 
-/// Returns the info hashes of a .torrent file: that of version 1, that of version 2 as it is truncated on the wire, or
-/// both for a hybrid torrent.
-///
-/// # Errors
-/// Returns why the file is not a torrent.
+/// Returns the info hashes of a .torrent file: the hash of version 1, the hash of version 2 truncated as on the wire,
+/// or both for a hybrid torrent. The error says why the file is not a torrent.
 pub fn info_hashes(file: impl BufRead) -> Result<ArrayVec<InfoHash, 2>, MetainfoError> {
     let mut scanner = Scanner { file, at: 0, hashes: None };
     let mut info = None;
@@ -71,7 +68,6 @@ struct Scanner<R> {
 }
 
 impl<R: BufRead> Scanner<R> {
-    /// Reads the info dictionary.
     fn info(&mut self) -> Result<ArrayVec<InfoHash, 2>, MetainfoError> {
         let (mut has_pieces, mut is_v2) = (false, false);
         self.hashes = Some(Default::default());
@@ -99,7 +95,7 @@ impl<R: BufRead> Scanner<R> {
         Ok(hashes)
     }
 
-    /// Reads a dictionary. Calls `each` with every key, as far as it may matter, to read the value.
+    /// Reads a dictionary. Calls `each` with the relevant beginning of every key, to read the value.
     fn for_each_entry(
         &mut self,
         mut each: impl FnMut(&mut Self, &[u8]) -> Result<(), MetainfoError>,
@@ -116,7 +112,6 @@ impl<R: BufRead> Scanner<R> {
         self.take().map(|_| ())
     }
 
-    /// Reads a value.
     fn skip(&mut self) -> Result<(), MetainfoError> {
         let mut depth = 0;
         loop {
@@ -166,7 +161,7 @@ impl<R: BufRead> Scanner<R> {
         Ok(if is_negative { &[] } else { &digits[..fits] })
     }
 
-    /// Reads a string, and returns its length. Its beginning is copied to `begin`.
+    /// Reads a string, and returns its length. Copies its beginning to `begin`.
     fn string(&mut self, begin: &mut [u8]) -> Result<usize, MetainfoError> {
         if !self.peek()?.is_ascii_digit() {
             return Err(self.malformed());
@@ -193,7 +188,6 @@ impl<R: BufRead> Scanner<R> {
         Ok(length)
     }
 
-    /// Returns some bytes, at least one.
     fn fill(&mut self) -> Result<&[u8], MetainfoError> {
         match self.file.fill_buf() {
             Ok([]) => Err(MetainfoError::Truncated),
@@ -202,7 +196,7 @@ impl<R: BufRead> Scanner<R> {
         }
     }
 
-    /// Reads bytes that are there.
+    /// Skips bytes that are loaded.
     fn consume(&mut self, bytes: usize) -> Result<(), MetainfoError> {
         if let Some((sha1, sha256)) = &mut self.hashes {
             let read = self.file.fill_buf().map_err(|error| MetainfoError::Unreadable(error.kind()))?;

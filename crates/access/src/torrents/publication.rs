@@ -1,10 +1,10 @@
-//! The deny list as others may see it, read in steps.
+//! The deny list in its public form, read in steps.
 //!
 //! A reader may be slow, and the list may change meanwhile. So a walk keeps no table alive: a change ends it, unless it
-//! concerns only tables that the walk has passed.
+//! only concerns tables that the walk has passed.
 //!
-//! The `ETag` is a sum over the entries that depends on neither their order nor the secret key. It therefore stays the
-//! same across restarts and nodes.
+//! The `ETag` is a sum over the entries that depends on neither their order nor the secret key. So it stays the same
+//! across restarts and nodes.
 
 use std::sync::{Arc, Weak};
 
@@ -16,11 +16,11 @@ use crate::HashKey;
 /// How the operator publishes the deny list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Publication {
-    /// Which details are published beside the info hashes.
+    /// The published details beside the info hashes.
     pub fields: PublishedFields,
     /// A number for the content of the list, as of [`TorrentTable::digest`].
     pub digest: u64,
-    /// The second since 1970 since which the list has this content.
+    /// Since when the list has this content, in seconds since 1970.
     pub since_unix_s: u64,
 }
 
@@ -39,14 +39,14 @@ pub struct PublishedFields {
 #[derive(Debug)]
 pub struct DenyWalk {
     key: HashKey,
-    /// The tables that are not passed yet. The last one comes next, because small sources come last and change most often.
+    /// The remaining tables. The last one comes next, because small sources come last and change most often.
     tables: Vec<Weak<TorrentTable>>,
     /// The position in that table.
     position: usize,
     fields: PublishedFields,
 }
 
-/// The list has changed during the walk.
+/// The error that the list has changed during the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outdated;
 
@@ -58,17 +58,15 @@ impl DenyWalk {
         Self { key: lists.key, tables, position: 0, fields }
     }
 
-    /// Returns the size of the heap memory that it holds.
+    /// Returns its heap memory.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.tables.capacity() * size_of::<Weak<TorrentTable>>()
     }
 
-    /// Examines the next entries, `count_max` at most, and calls `each` with those that no earlier table has, which may
-    /// be none, and what is published of their details. Returns whether there may be more.
-    ///
-    /// # Errors
-    /// Fails if the list has changed, so that the rest cannot be read.
+    /// Examines the next entries, at most `count_max`. Calls `each` with those that no earlier table has, perhaps none,
+    /// and with their published details. Returns whether there may be more. Fails if the list has changed, so that the
+    /// rest cannot be read.
     pub fn next(
         &mut self,
         count_max: usize,

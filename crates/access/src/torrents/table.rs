@@ -1,12 +1,12 @@
 //! A set of info hashes, some of them with details: a date, a reference, a reason.
 //!
 //! The hashes lie back to back, ordered by bucket, and a list of bounds says where each bucket begins. So a hash takes
-//! 20 bytes and its share of a bound, about 21 together, at every size. A lookup reads one bound, then the bucket: two
-//! cache misses that depend on each other, and a line or two. The number of entries in a bucket follows from a secret
-//! hash, so no client can look for a crowded one.
+//! 20 bytes and its share of a bound, together about 21, at every size. A lookup reads one bound, then the bucket: two
+//! dependent cache misses, and a line or two. A secret hash decides the number of entries in a bucket, so no client can
+//! look for a crowded one.
 //!
 //! Two alternatives were rejected. Buckets of a fixed size, three hashes a line, need cuckoo moves to be nine tenths
-//! full, and take 24 bytes for a hash. A filter in front of the table saves nothing where most torrents are listed.
+//! full, and take 24 bytes for a hash. A filter in front of the table saves nothing if most torrents are listed.
 
 use core::hash::{Hash, Hasher};
 use std::collections::HashMap;
@@ -22,33 +22,33 @@ use crate::hash::HashKey;
 /// Maximum number of entries of a table.
 pub const TORRENTS_MAX: usize = 100_000_000;
 
-/// Maximum size of the details of a table, of which equal ones count once. Ten million short ones fit.
+/// Maximum size of a table's details. Equal ones count once. Ten million short ones fit.
 pub const TEXTS_BYTES_MAX: usize = 512 << 20;
 
-/// Average number of torrents in a bucket, which fill one line and a quarter.
+/// Average number of torrents in a bucket. They fill one line and a quarter.
 const BUCKET_TORRENTS: usize = 4;
 
-/// The memory of a torrent while its table is built: in the list (20 bytes), in the table (20), and its share of a bound.
+/// The memory of a torrent while its table is built: in the list (20 bytes), in the table (20), and its share of a
+/// bound.
 const BUILDING_BYTES: u64 = 42;
 
 /// The memory of a torrent with a text while its table is built: its place in three lists of places of 8 bytes.
 const BUILDING_PLACE_BYTES: u64 = 24;
 
-/// The memory of a text while a table is built, without its bytes: the overhead of its allocation, its entry in a map that
-/// has just grown (twice 28 bytes, and the map before), and in the table (16).
+/// The memory of a text while a table is built, without its bytes: the overhead of its allocation, its entry in a map
+/// that has just grown (twice 28 bytes, and the map before), and in the table (16).
 const BUILDING_TEXT_BYTES: u64 = 128;
 
-/// The overhead of the allocation of a text.
 const ALLOCATION_BYTES: usize = 24;
 
 /// A set of torrents. It never changes.
 #[derive(Debug)]
 pub struct TorrentTable {
-    /// Where each bucket begins, and behind the last one where it ends.
+    /// The beginning of each bucket, and the end of the last one.
     bounds: Box<[u32]>,
     hashes: Box<[InfoHash]>,
     texts: Texts,
-    /// Once it was asked for, see [`digest`](Self::digest).
+    /// Set by the first call of [`digest`](Self::digest).
     digest: OnceLock<u64>,
     /// The memory of all this, which returns to the budget when the table is dropped.
     share: Share,
@@ -63,50 +63,45 @@ struct Texts {
     all: Box<[Box<str>]>,
 }
 
-/// The torrents of a table that is to be built.
+/// The torrents of a table under construction.
 #[derive(Debug, Default)]
 pub struct TableBuilder {
     hashes: Vec<InfoHash>,
     /// Indices of torrents with the numbers of their texts, in ascending order.
     places: Vec<(u32, u32)>,
     texts: HashMap<Box<str>, u32>,
-    /// The size of the texts together.
     pub(super) texts_bytes: usize,
-    /// The text of the current torrent.
     text: String,
     share: Share,
-    /// The average memory of the torrents until they did not fit any more, by which further ones are counted.
+    /// The average memory of the torrents up to the first that did not fit. Further ones are counted by it.
     unfit_bytes: Option<u64>,
 }
 
-/// A table has [`TORRENTS_MAX`] entries, or [`TEXTS_BYTES_MAX`] bytes of texts.
+/// The error of a table with [`TORRENTS_MAX`] entries, or [`TEXTS_BYTES_MAX`] bytes of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has more than {TORRENTS_MAX} torrents, or more than {} MiB of details", TEXTS_BYTES_MAX >> 20)]
 pub struct TableFull;
 
-/// Why there is no table of all torrents of a list.
+/// Why a list has no table of all its torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
-    /// They are too many.
+    /// The torrents are too many.
     #[error(transparent)]
     Full(#[from] TableFull),
-    /// They do not fit in the memory of lists.
+    /// The torrents do not fit in the memory of lists.
     #[error(transparent)]
     Memory(#[from] NoMemory),
 }
 
 impl TableBuilder {
-    /// Creates an empty table, which takes its memory from a budget. If its torrents do not fit, it keeps none of them, and
-    /// [`check`](Self::check) tells how much memory they would need.
+    /// Creates an empty table, which takes its memory from a budget. If its torrents do not fit, it keeps none of them,
+    /// and [`check`](Self::check) returns how much memory they would need.
     #[must_use]
     pub fn within(budget: &Budget) -> Self {
         Self { share: Share::of(budget), ..Self::default() }
     }
 
-    /// Checks that there was memory for everything that was added.
-    ///
-    /// # Errors
-    /// Returns what would be needed if not. The table is empty then.
+    /// Checks that everything added had memory. Otherwise the error is the needed memory, and the table is empty.
     pub fn check(&self) -> Result<(), NoMemory> {
         self.share.check()
     }
@@ -121,10 +116,7 @@ impl TableBuilder {
         has
     }
 
-    /// Adds a torrent. If it was added before, the first details count.
-    ///
-    /// # Errors
-    /// Fails if the table is full.
+    /// Adds a torrent. If it was added before, the first details count. Fails if the table is full.
     pub fn add<'d>(&mut self, info_hash: InfoHash, details: impl Into<Details<'d>>) -> Result<(), TableFull> {
         if self.hashes.len() == TORRENTS_MAX {
             return Err(TableFull);
@@ -164,15 +156,12 @@ impl TableBuilder {
         Ok(())
     }
 
-    /// Adds all torrents of a table, with their details.
-    ///
-    /// # Errors
-    /// Fails if the table is full.
+    /// Adds all torrents of a table, with their details. Fails if the table is full.
     pub fn add_all(&mut self, table: &TorrentTable) -> Result<(), TableFull> {
         table.iter().try_for_each(|(info_hash, details)| self.add(*info_hash, details))
     }
 
-    /// Returns the number of torrents, of which some may be equal.
+    /// Returns the number of torrents, some of which may be equal.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.hashes.len()
@@ -232,7 +221,7 @@ impl TableBuilder {
     }
 }
 
-/// Sorts each bucket and removes the torrents that occur twice. They leave no gaps.
+/// Sorts each bucket and removes repeated torrents without leaving gaps.
 fn remove_duplicates(bounds: &mut [u32], hashes: &mut Vec<InfoHash>) {
     let (mut retained, mut begin) = (0, 0);
     for bound in &mut bounds[1..] {
@@ -264,7 +253,7 @@ impl TorrentTable {
         self.hashes.is_empty()
     }
 
-    /// Returns the memory that the table takes, without the overhead of the allocator.
+    /// Returns the memory of the table, without the allocator's overhead.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let Texts { places, all } = &self.texts;
@@ -272,25 +261,25 @@ impl TorrentTable {
         size_of_val(&*self.bounds) + size_of_val(&*self.hashes) + size_of_val(&**places) + texts_bytes
     }
 
-    /// Returns whether the table has a torrent. `key` is that of its construction.
+    /// Returns whether the table has a torrent. `key` is the key of its construction.
     #[must_use]
     pub fn contains(&self, key: &HashKey, info_hash: &InfoHash) -> bool {
         self.find(key.hash(&info_hash.0), info_hash).is_some()
     }
 
-    /// Returns the details of a torrent, if the table has it. `key` is that of its construction.
+    /// Returns the details of a torrent, if the table has it. `key` is the key of its construction.
     #[must_use]
     pub fn get(&self, key: &HashKey, info_hash: &InfoHash) -> Option<Details<'_>> {
         let position = self.find(key.hash(&info_hash.0), info_hash)?;
         Some(self.text_of(position).map_or(Details::NONE, |text| self.details(text)))
     }
 
-    /// Returns all torrents with their details, in an order of the table's own.
+    /// Returns all torrents with their details, in the table's own order.
     pub fn iter(&self) -> impl Iterator<Item = (&InfoHash, Details<'_>)> {
         self.iter_from(0)
     }
 
-    /// Returns the torrents from a position on, of which there are [`len`](Self::len), with their details.
+    /// Returns the torrents with their details from a position on. There are [`len`](Self::len) positions.
     pub fn iter_from(&self, position: usize) -> impl Iterator<Item = (&InfoHash, Details<'_>)> {
         let position = position.min(self.hashes.len());
         let place = self.texts.places.partition_point(|(with_text, _)| (*with_text as usize) < position);
@@ -320,28 +309,25 @@ impl TorrentTable {
         Some(self.bounds(hash)[0] + as_u32(index))
     }
 
-    /// Returns the beginning and the end of the bucket of a hash.
     #[inline]
     pub(super) fn bounds(&self, hash: u64) -> &[u32] {
         let bucket = scale(hash, self.bounds.len() - 1);
         &self.bounds[bucket..bucket + 2]
     }
 
-    /// Returns the torrents of the bucket of a hash.
     #[inline]
     pub(super) fn bucket(&self, hash: u64) -> &[InfoHash] {
         let bounds = self.bounds(hash);
         &self.hashes[bounds[0] as usize..bounds[1] as usize]
     }
 
-    /// Returns the number of the text of the torrent at a position.
     pub(super) fn text_of(&self, position: u32) -> Option<u32> {
         let places = &self.texts.places;
         let index = places.binary_search_by_key(&position, |(position, _)| *position).ok()?;
         Some(places[index].1)
     }
 
-    /// Returns the details that the text with this number has.
+    /// Returns the details of the text with this number.
     pub(super) fn details(&self, number: u32) -> Details<'_> {
         self.texts.all.get(number as usize).map_or(Details::NONE, |text| Details::read(text))
     }

@@ -2,12 +2,12 @@
 
 use crate::metrics::Counter;
 
-/// How often values of each magnitude have occurred. Like a [`Counter`], it has one writer.
+/// Counts of values by magnitude. Like a [`Counter`], it has one writer.
 #[derive(Debug)]
 pub struct Histogram {
     /// The largest value of each bucket but the last, in ascending order.
     bounds: &'static [u64],
-    /// The number of values of each bucket, not added up.
+    /// The number of values in each bucket, not cumulative.
     buckets: Box<[Counter]>,
     sum: Counter,
 }
@@ -17,14 +17,14 @@ pub struct Histogram {
 pub struct HistogramCounts {
     /// The largest value of each bucket but the last, in ascending order.
     pub bounds: &'static [u64],
-    /// The number of values of each bucket, not added up. The last bucket has all values above the last bound.
+    /// The number of values in each bucket, not cumulative. The last bucket has all values above the last bound.
     pub buckets: Vec<u64>,
     /// The sum of all values.
     pub sum: u64,
 }
 
 impl Histogram {
-    /// Creates a histogram whose buckets end at these values, which are in ascending order.
+    /// Creates a histogram whose buckets end at these values, in ascending order.
     #[must_use]
     pub fn new(bounds: &'static [u64]) -> Self {
         debug_assert!(bounds.is_sorted());
@@ -39,7 +39,7 @@ impl Histogram {
         self.sum.add(value);
     }
 
-    /// Returns the counts so far. If the worker counts a value meanwhile, it may be in one of the numbers only.
+    /// Returns the counts so far. A value that the worker counts meanwhile may be in only one of the numbers.
     #[must_use]
     pub fn read(&self) -> HistogramCounts {
         HistogramCounts {
@@ -51,7 +51,7 @@ impl Histogram {
 }
 
 impl HistogramCounts {
-    /// Returns the counts of no values.
+    /// Returns counts without values.
     #[must_use]
     pub fn none(bounds: &'static [u64]) -> Self {
         Self { bounds, buckets: vec![0; bounds.len() + 1], sum: 0 }

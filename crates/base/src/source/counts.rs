@@ -1,16 +1,16 @@
-//! The number of entries of each network around the sources that hold them, and which hold more than their share.
+//! Counts the entries of each network around their sources, and finds those that hold more than their share.
 
 use crate::source::sketch::Sketch;
 use crate::source::width::Width;
 
-/// Number of counters of a row for wide networks, as a power of two. The least that a wide network may have is 64 times
-/// as much as for a source, so it exceeds what others add to these counters although they are few.
+/// Number of counters of a row for wide networks, as a power of two. A wide network may have at least 64 times as much
+/// as a source. That exceeds what others add to these counters, although they are few.
 const WIDE_COUNTERS_BITS: u32 = 12;
 
-/// The entries of networks, given by their hashes. Shared between threads: all methods take `&self`.
+/// The entries of networks, which are given by their hashes. Shared between threads: all methods take `&self`.
 ///
-/// Wide networks have counters of their own. All networks of an entry in the same counters would add so much to those of
-/// each source that a source with few entries would seem to hold many.
+/// Wide networks have separate counters. If all networks of an entry used the same counters, they would add so much to
+/// those of each source that a source with few entries would seem to hold many.
 #[derive(Debug)]
 pub struct NetworkCounts {
     of_customers: Sketch,
@@ -29,7 +29,8 @@ impl NetworkCounts {
         self.of_customers.words().chain(self.wide.words())
     }
 
-    /// Replaces all counts by those of another process, whose networks have the same hashes, and takes no more of the words.
+    /// Replaces all counts by those of another process, whose networks have the same hashes. Takes only its own part of
+    /// the words.
     pub fn set_words(&self, words: &mut impl Iterator<Item = u32>) {
         self.of_customers.set_words(&mut *words);
         self.wide.set_words(words);
@@ -47,7 +48,7 @@ impl NetworkCounts {
         networks.into_iter().for_each(|(hash, width)| self.sketch(width).remove(hash));
     }
 
-    /// Returns whether one of these networks has at least as many entries as it may, if a single source may have
+    /// Returns whether one of these networks has reached its maximum number of entries, if a single source may have
     /// `allowance`.
     pub fn holds(&self, networks: impl IntoIterator<Item = (u64, Width)>, allowance: u64) -> bool {
         networks.into_iter().any(|(hash, width)| {

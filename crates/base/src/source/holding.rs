@@ -1,24 +1,23 @@
 //! The peers and torrents that each source holds in all swarms, over all protocols together, and how many it may hold.
 //!
-//! These are counts of what is stored, not of what was announced lately: a peer is added when it joins a swarm and
-//! subtracted when it leaves, stops announcing or is removed. They lie in a [`Sketch`] of a fixed size for each of the
-//! two limits. A source has a limit on its IPv4 address or its IPv6 /64, and a wider one on its /48. Still wider networks
-//! have none, see [`Width`].
+//! These are counts of stored peers, not of recent announces: a peer is added when it joins a swarm and subtracted when
+//! it leaves, stops announcing or is removed. Each of the two limits has a [`Sketch`] of a fixed size. A source has a
+//! limit on its IPv4 address or its IPv6 /64, and a wider one on its /48. Still wider networks have none, see
+//! [`Width`].
 //!
-//! A count in a sketch is never too low. Other sources add to it about the number of all entries divided by the
-//! number of counters of a row. This average is granted to each source in addition to its limit, so that no number of
-//! other sources that each hold little makes a limit stricter. So the error of a limit is in favour of the source: with 20
-//! million peers, some twenty above the limit. The error is against it only where each of its four counters
-//! belongs to a source that holds as much as its whole limit. Among a thousand such sources, the probability of that is
-//! 10⁻¹².
+//! A count in a sketch is never too low. Other sources add to it about the number of all entries divided by the number
+//! of counters of a row. Each source may hold this average in addition to its limit, so that many other sources that
+//! each hold little do not make a limit stricter. The error of a limit thus favours the source: with 20 million peers,
+//! it may hold some twenty above the limit. The error is against it only if each of its four counters belongs to a
+//! source that holds as much as its whole limit. Among a thousand such sources, the probability of that is 10⁻¹².
 //!
-//! Two threads may each admit the last peer of the same source, so it may exceed its limit by as many as there are threads.
+//! Two threads may each admit the last peer of the same source, so it may exceed its limit by the number of threads.
 //!
-//! Estimates that decay were the alternative. They need a window of the timeout, forget the peers that a source keeps,
-//! and count a client twice that leaves and comes back.
+//! Estimates that decay were the alternative. They need a window of the timeout, forget peers that a source keeps, and
+//! count a client twice if it leaves and returns.
 //!
-//! The store and the relay share one pair of sketches. The store searches a swarm for other peers of a source to tell
-//! whether a torrent is new to it. The relay does not search: each of its peers counts as a torrent.
+//! The store and the relay share one pair of sketches. The store searches a swarm for other peers of a source to find
+//! out whether a torrent is new to it. The relay does not search: each of its peers counts as a torrent.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -69,7 +68,7 @@ struct Held {
 }
 
 impl HoldingLimits {
-    /// Returns the memory that the counts take, whatever the number of sources: 16 MiB for each limit.
+    /// Returns the memory of the counts, whatever the number of sources: 16 MiB for each limit.
     #[must_use]
     pub const fn bytes(self) -> usize {
         let limits = (self.peers_max > 0) as usize + (self.torrents_max > 0) as usize;
@@ -99,7 +98,7 @@ impl Holdings {
         self.held().flat_map(|held| held.sketch.words())
     }
 
-    /// Replaces all counts by those of another one with the same secret and the same kinds of limits.
+    /// Replaces all counts by those of another instance with the same secret and the same kinds of limits.
     pub fn set_words(&self, words: impl IntoIterator<Item = u32>) {
         let mut words = words.into_iter();
         for held in self.held() {
@@ -124,8 +123,8 @@ impl Holdings {
         self.torrents.is_some()
     }
 
-    /// Returns the numbers of peers and of torrents of a source that are counted for its address or /64; zero where they
-    /// are not limited.
+    /// Returns the numbers of peers and torrents that are counted for the address or /64 of a source; zero if not
+    /// limited.
     #[must_use]
     pub fn count(&self, source: Source) -> (u32, u32) {
         let count =
@@ -133,11 +132,8 @@ impl Holdings {
         (count(&self.peers), count(&self.torrents))
     }
 
-    /// Decides whether a source may have one more peer. These of its networks have no peer in the swarm yet, so that it is
-    /// a new torrent for them.
-    ///
-    /// # Errors
-    /// Returns the limit that it would exceed.
+    /// Decides whether a source may have one more peer. The networks in `new` have no peer in the swarm yet, so the
+    /// torrent is new to them. The error is the limit that it would exceed.
     pub fn admit(&self, source: Source, new: Networks) -> Result<(), Excess> {
         if self.peers.as_ref().is_some_and(|peers| peers.is_full(source, Networks::ALL)) {
             return Err(Excess::Peers);
@@ -162,14 +158,14 @@ impl Holdings {
         }
     }
 
-    /// Counts a torrent for those networks of the source that are new to it.
+    /// Counts a torrent for the networks of the source to which it is new.
     pub fn add_torrent(&self, source: Source, new: Networks) {
         if let Some(torrents) = &self.torrents {
             torrents.add(source, new);
         }
     }
 
-    /// Stops counting a torrent for those networks of the source that have no peer of it any more.
+    /// Stops counting a torrent for the networks of the source that no longer have a peer in it.
     pub fn remove_torrent(&self, source: Source, gone: Networks) {
         if let Some(torrents) = &self.torrents {
             torrents.remove(source, gone);
@@ -178,7 +174,7 @@ impl Holdings {
 }
 
 impl Held {
-    /// Returns whether one of these networks of the source holds as much as it may.
+    /// Returns whether one of these networks of the source has reached its limit.
     fn is_full(&self, source: Source, networks: Networks) -> bool {
         let others = self.total.load(Ordering::Relaxed) / self.sketch.width() as u64;
         let mut hashes = hashes(source, networks);
@@ -200,7 +196,7 @@ impl Held {
     }
 }
 
-/// Returns the hashes of these networks of a source, each with the multiple of the limit that it has.
+/// Returns the hashes of these networks of a source, each with its multiple of the limit.
 fn hashes(source: Source, networks: Networks) -> impl Iterator<Item = (u64, u64)> {
     let address = networks.address.then(|| (source.network_hash(), 1));
     let site = if networks.site { source.site_hash() } else { None };

@@ -7,32 +7,32 @@ use siphasher::sip::SipHasher13;
 
 use crate::source::width::Width;
 
-/// The source of a client, as hashes that do not reveal it: its IPv4 address, or its IPv6 /64 (of which one host may
-/// have all addresses), together with the wider networks around it ([`Width`]).
+/// The source of a client, as hashes that do not reveal it: its IPv4 address, or its IPv6 /64 (a single host may have
+/// all its addresses), and the wider networks around it ([`Width`]).
 ///
-/// It takes seven bytes. The widest network is a keyed hash of 24 bits, and each further byte of the address follows, masked
-/// by a secret of its network. Two /24 or two /32 therefore have the same hash with a probability of 2⁻²⁴, and
-/// two addresses or two /64 of different ones with 2⁻³² at most. A modest network is rarely confused with a
-/// greedy one, even if there are thousands of greedy ones.
+/// It takes seven bytes. The widest network is a keyed hash of 24 bits. Each further byte of the address follows,
+/// masked by a secret of its network. Two /24 or two /32 therefore have the same hash with a probability of 2⁻²⁴, and
+/// two addresses or two /64 of different ones with 2⁻³² at most. A network that holds little is rarely confused with
+/// one that holds too much, even among thousands of those.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Source {
     /// The /32 of an IPv6 address, which is never zero; zero for IPv4.
     allocation: [u8; 3],
-    /// The rest of the /40, the /48, the /56 and the /64; the /24 of an IPv4 address (three bytes) and the rest of the
-    /// address.
+    /// For IPv6, the rest of the /40, the /48, the /56 and the /64. For IPv4, the hash of the /24 in three bytes, and
+    /// the rest of the address.
     rest: [u8; 4],
 }
 
-/// Some of the networks that a source consists of.
+/// Some of the networks around a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
     /// The IPv4 address or the IPv6 /64.
     pub address: bool,
-    /// The /48. An IPv4 source has none, whatever this says.
+    /// The /48. An IPv4 source has none, so this is ignored.
     pub site: bool,
 }
 
-/// The secret under which sources are hashed.
+/// The secret key for hashes of sources.
 #[derive(Clone)]
 pub struct SourceHasher(SipHasher13);
 
@@ -57,20 +57,20 @@ impl Source {
     }
 
     /// Returns the group of the source, one of eight. Outbound queues count the offers of each group separately, so
-    /// that a greedy source limits only its group.
+    /// that a source that sends too many limits only its group.
     #[must_use]
     pub fn group(self) -> u8 {
         self.network().to_le_bytes()[3] >> 5
     }
 
-    /// Returns which of `parts` parts the source belongs to, by its IPv4 address or /48. Returns zero if `parts` is zero.
+    /// Returns the source's part among `parts`, by its IPv4 address or /48, or zero if `parts` is zero.
     #[must_use]
     pub fn part(self, parts: usize) -> usize {
         let hash = self.site_hash().unwrap_or_else(|| self.network_hash());
         usize::try_from(hash % (parts as u64).max(1)).unwrap_or(0)
     }
 
-    /// Returns whether both are of one IPv4 address or one IPv6 /48.
+    /// Returns whether both belong to one IPv4 address or one IPv6 /48.
     #[must_use]
     pub fn is_same_site(self, other: Self) -> bool {
         let width = if self.is_v6() { Width::Site } else { Width::Source };
@@ -90,13 +90,14 @@ impl Source {
         self.hash(Width::Source)
     }
 
-    /// Returns the hash of the /48, spread in the same way, if there is one.
+    /// Returns the hash of the /48, spread over 64 bits too, if there is one.
     #[must_use]
     pub fn site_hash(self) -> Option<u64> {
         self.is_v6().then(|| self.hash(Width::Site))
     }
 
-    /// Returns the hashes of the networks whose entries share what is short ([`Width::HOLDING_V6`]), the narrowest first.
+    /// Returns the hashes of the networks that have shares of a short resource ([`Width::HOLDING_V6`]), narrowest
+    /// first.
     pub fn networks(self) -> impl Iterator<Item = (u64, Width)> {
         let widths = if self.is_v6() { Width::HOLDING_V6.as_slice() } else { &Width::V4 };
         widths.iter().map(move |width| (self.hash(*width), *width))
@@ -125,7 +126,7 @@ impl Networks {
     /// All networks of a source.
     pub const ALL: Self = Self { address: true, site: true };
 
-    /// Returns those that are not among `others`.
+    /// Returns these networks without `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self { address: self.address && !others.address, site: self.site && !others.site }
@@ -159,7 +160,7 @@ impl SourceHasher {
         Source { allocation: [0; 3], rest: [a, b, c, host ^ mask] }
     }
 
-    /// Returns the source of an IPv6 address, given by the bytes of its /64.
+    /// Returns the source of an IPv6 address, from the bytes of its /64.
     #[must_use]
     pub fn source_v6(&self, subnet: [u8; 8]) -> Source {
         let [allocation @ .., block, site, home, own] = subnet;
@@ -172,8 +173,8 @@ impl SourceHasher {
     }
 }
 
-/// Permutes numbers such that every bit of the result depends on every bit of the argument, which must be secret
-/// already.
+/// Permutes numbers such that every bit of the result depends on every bit of the argument. The argument must already
+/// be secret.
 #[must_use]
 pub const fn spread(number: u64) -> u64 {
     let number = (number ^ number >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,22 +1,23 @@
-//! How often each source does something, for any number of sources in a fixed amount of memory.
+//! How often each source asks, for any number of sources in a fixed amount of memory.
 //!
 //! A source has a bucket of tokens that fills up at its rate, and each request takes one. The state of a bucket is a
 //! single number: the time at which it will be full again (the theoretical arrival time of the generic cell rate
-//! algorithm, ITU-T I.371). These times lie in a count-min sketch. A source has four cells, and its time is the least of
-//! them. Only cells below the new time are raised (the conservative update of Estan and Varghese 2002).
+//! algorithm, ITU-T I.371). These times lie in a count-min sketch. A source has four cells, and the earliest of their
+//! times is its time. Only cells below the new time are raised (the conservative update of Estan and Varghese 2002).
 //!
-//! Nothing has to be cleared or aged, because a time that has passed is that of a full bucket. A source therefore
-//! occupies its cells only while its bucket is not full, and two sources that share a cell do not add up: the cell has
-//! the later one of their times. A source loses tokens to others only if each of its four cells belongs to another one
-//! that asks more often than itself at the same moment. However many sources there are, those that ask seldom harm
-//! no other source. Those that ask as often as they may are at most the rate of all requests divided by the rate of one
-//! source: 20,000 for a million requests a second and 50 for each source. They raise 80,000 of four million cells, so
-//! another source loses tokens with a probability of about 10⁻⁵.
+//! Nothing must be cleared or aged, because a time in the past means a full bucket. A source therefore occupies its
+//! cells only while its bucket is not full. If two sources share a cell, they do not add up: the cell has the later of
+//! their times. A source loses tokens to others only if each of its four cells belongs to a source that asks more often
+//! at the same moment. Sources that rarely ask harm no other source, however many they are. The number of sources at
+//! their maximum rate is at most the rate of all requests divided by the rate of one source: 20,000 for a million
+//! requests a second and 50 for each source. They raise 80,000 of four million cells, so another source loses tokens
+//! with a probability of about 10⁻⁵.
 //!
-//! Cells are plain atomics. If two threads serve the same source at the same moment, one of the two tokens can remain in
+//! Cells are plain atomics. If two threads serve the same source at the same moment, one of the two tokens may stay in
 //! the bucket.
 //!
-//! A table with eviction was the alternative. A flood of more sources than it has entries would evict the others.
+//! A table with eviction was the alternative. A flood of more sources than it has entries would evict the other
+//! sources.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 /// Number of cells in a cache line.
 const CELLS: usize = 8;
 
-/// Number of lines in which a source has cells, and of its cells in each.
+/// Number of lines in which a source has cells, and number of its cells in each line.
 const LINES: usize = 2;
 const CELLS_PER_LINE: usize = 2;
 
@@ -36,12 +37,12 @@ const BITS: u32 = 32;
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// A rate, and how many requests may come at once.
+/// A rate, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The time in which one token comes back.
+    /// The time after which one token returns.
     token_ns: u64,
-    /// The time in which an empty bucket fills up.
+    /// The time after which an empty bucket is full.
     full_ns: u64,
 }
 
@@ -55,19 +56,19 @@ impl Rate {
         Self { token_ns, full_ns: token_ns.saturating_mul(burst) }
     }
 
-    /// Returns the time in which one token comes back, in nanoseconds.
+    /// Returns the time after which one token returns, in nanoseconds.
     #[must_use]
     pub const fn token_ns(self) -> u64 {
         self.token_ns
     }
 
-    /// Returns the time in which an empty bucket fills up, in nanoseconds.
+    /// Returns the time after which an empty bucket is full, in nanoseconds.
     #[must_use]
     pub const fn full_ns(self) -> u64 {
         self.full_ns
     }
 
-    /// Returns the level of a bucket that is full at a time.
+    /// Returns the level of a bucket that is full again at a time.
     const fn level(self, full_at_ns: u64, now_ns: u64) -> Level {
         if full_at_ns <= now_ns {
             Level::Full
@@ -78,7 +79,7 @@ impl Rate {
         }
     }
 
-    /// Returns the rate of a network that has a multiple of the requests of a single source.
+    /// Returns the rate of a network that may ask `shares` times as often as a single source.
     #[must_use]
     pub const fn times(self, shares: u32) -> Self {
         let shares = if shares == 0 { 1 } else { shares as u64 };
@@ -111,7 +112,7 @@ pub struct Rates {
 struct Line([AtomicU64; CELLS]);
 
 impl Bucket {
-    /// Takes a token. With `leaves_half`, it takes none of the last half of them. Returns whether it did.
+    /// Takes a token, and returns whether it did. With `leaves_half`, it does not touch the last half.
     pub fn take(&self, rate: Rate, leaves_half: bool, now_ns: u64) -> bool {
         let full_ns = if leaves_half { rate.full_ns / 2 } else { rate.full_ns };
         let later = |time: u64| {
@@ -135,12 +136,12 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// The memory that the buckets take, in bytes: 32 MiB.
+    /// The memory of the buckets in bytes: 32 MiB.
     pub const BYTES: usize = size_of::<Line>() << LINE_BITS;
 
-    /// Takes a token from the bucket of each of these sources, all of which stand for the same client, or from none. Returns
-    /// whether it did. A bucket that is empty stays as it is, so a source that asks too often is served at its rate.
-    /// Time must not go back by more than it takes to fill a bucket.
+    /// Takes a token from the bucket of each of these sources, which all stand for the same client, or from none.
+    /// Returns whether it did. An empty bucket is not changed, so a source that asks too often is served at its rate.
+    /// Time must not go back by more than a bucket takes to fill.
     #[inline]
     pub fn take<const N: usize>(&self, sources: [(u64, Rate); N], now_ns: u64) -> bool {
         let cells = sources.map(|(hash, _)| self.cells(hash));
@@ -163,7 +164,7 @@ impl Rates {
         true
     }
 
-    /// Returns how full the buckets of these sources are: the emptiest one counts. It takes no token.
+    /// Returns the level of the emptiest bucket of these sources, without taking a token.
     pub fn level<const N: usize>(&self, sources: [(u64, Rate); N], now_ns: u64) -> Level {
         let levels = sources.map(|(hash, rate)| {
             let times = self.cells(hash).map(|cell| cell.load(Ordering::Relaxed));
@@ -172,7 +173,7 @@ impl Rates {
         levels.into_iter().min().unwrap_or(Level::Full)
     }
 
-    /// Reads the lines of a source without waiting for them, so that they are in the cache when it asks.
+    /// Loads the lines of a source into the cache without waiting, before it asks.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
         let [first, _, second, _] = self.cells(hash);
@@ -188,7 +189,7 @@ impl Rates {
             let Line(cells) = &self.lines[bits & ((1 << LINE_BITS) - 1)];
             let place = bits >> LINE_BITS;
             let one = place % CELLS;
-            // Another cell than the first one.
+            // A different cell from the first one.
             let other = one ^ (1 + (place / CELLS) % (CELLS - 1));
             [&cells[one], &cells[other]]
         });

@@ -1,12 +1,12 @@
 //! Recent events in a fixed amount of memory. A hash identifies each event and its source.
 //!
-//! The table consists of sets of four slots. An event that arrives at a full set replaces the oldest one, so events can
+//! The table consists of sets of four slots. An event that arrives at a full set replaces the oldest one. So events may
 //! be forgotten early, but they are not confused with one another (except with a probability of 2⁻¹⁴). To make one
-//! event forgotten, an attacker has to cause about as many others as there are slots.
+//! event forgotten, an attacker must cause about as many other events as there are slots.
 //!
-//! Completed downloads are such events: a peer that leaves and returns has not downloaded again. A torrent whose count was
-//! lost, because its last peer left, begins a new *life*, in which no peer has been counted. So the count and the
-//! memory of the counted peers are forgotten together.
+//! Completed downloads are such events: a peer that leaves and returns has not downloaded again. If a torrent's count
+//! is lost, because its last peer left, the torrent begins a new *life*, in which no peer has been counted. So the
+//! count and the memory of the counted peers are forgotten together.
 
 use crate::source::networks::spread;
 
@@ -30,7 +30,7 @@ const TIME_MASK: u32 = 0xfff;
 pub struct Download {
     /// The hash of the torrent.
     pub torrent: u64,
-    /// The number of downloads that the torrent has by now.
+    /// The current number of downloads of the torrent.
     pub completed: u32,
     /// The hash of the torrent and the peer.
     pub of_peer: u64,
@@ -38,7 +38,7 @@ pub struct Download {
     pub of_source: Option<u64>,
 }
 
-/// Number of completed downloads of a torrent that are counted for one source within the window. Several clients behind one
+/// Maximum number of downloads of one torrent that count for one source within the window. Several clients behind one
 /// address may download the same torrent.
 const DOWNLOADS_PER_SOURCE_MAX: u32 = 8;
 
@@ -50,10 +50,10 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Maximum number of times that one event can be admitted in a window.
+    /// Maximum number of times that one event is admitted in a window.
     const TIMES_MAX: u32 = COUNT_MASK;
 
-    /// Creates an empty record, in which events are remembered for about `window_s`.
+    /// Creates an empty record that remembers events for about `window_s`.
     #[must_use]
     pub fn new(window_s: u32) -> Self {
         Self { slots: vec![[0; WAYS]; SLOTS / WAYS].into(), step_s: window_s.div_ceil(STEPS).max(1) }
@@ -64,30 +64,30 @@ impl Recent {
         self.slots.iter().flatten().copied()
     }
 
-    /// Replaces the record by that of another one with the same window.
+    /// Replaces the record by another one with the same window.
     pub fn set_words(&mut self, words: impl IntoIterator<Item = u32>) {
         self.slots.iter_mut().flatten().zip(words).for_each(|(slot, word)| *slot = word);
     }
 
-    /// Returns whether a completed download is to be counted, and records it if so: once for each peer, and a few times for
-    /// each source. A torrent has at most 15 lives within the window; peers of the last one stay known in the next.
+    /// Returns whether a completed download counts: once for each peer, and a few times for each source. If so, it is
+    /// recorded. A torrent has at most 15 lives within the window; peers of the last one stay known in the next.
     pub fn counts_download(&mut self, download: &Download, now_s: u32) -> bool {
         let &Download { torrent, completed, of_peer, of_source } = download;
         if completed == 0 {
             self.admit(torrent, Self::TIMES_MAX, now_s);
         }
-        // This keeps the life known for as long as its peers are.
+        // This keeps the life known as long as its peers.
         let life = spread(self.times(torrent, now_s).into());
         if self.times(of_peer ^ life, now_s) > 0 {
             return false;
         }
-        // The source comes first: one that is refused must not use entries of others.
+        // The source comes first: a refused source must not use entries of others.
         of_source.is_none_or(|of_source| self.admit(of_source ^ life, DOWNLOADS_PER_SOURCE_MAX, now_s))
             && self.admit(of_peer ^ life, 1, now_s)
     }
 
-    /// Returns how often an event has been admitted within the window, and 1 if it has only been refused. If it is known,
-    /// it is treated as having just happened.
+    /// Returns how often an event was admitted within the window, or 1 if it was only refused. If it is known, its time
+    /// is renewed.
     fn times(&mut self, hash: u64, now_s: u32) -> u32 {
         let now = self.time(now_s);
         let (set, mark) = self.set(hash);
@@ -98,9 +98,9 @@ impl Recent {
         })
     }
 
-    /// Returns whether an event is admitted, which may happen `times_max` times or [`TIMES_MAX`](Self::TIMES_MAX)
-    /// times, whichever is less, and records it. A refused event is treated as having just happened, so it must be
-    /// absent for a window before it is admitted again.
+    /// Returns whether an event is admitted, and records it. It may be admitted `times_max` times, at most
+    /// [`TIMES_MAX`](Self::TIMES_MAX). A refusal renews the event's time, so the event must be absent for a window
+    /// before it is admitted again.
     fn admit(&mut self, hash: u64, times_max: u32, now_s: u32) -> bool {
         let now = self.time(now_s);
         let (set, mark) = self.set(hash);
@@ -119,7 +119,7 @@ impl Recent {
         (now_s / self.step_s) & TIME_MASK
     }
 
-    /// Returns the set in which an event can be, and the mark that distinguishes it from others there.
+    /// Returns the set for an event, and the mark that distinguishes it from other events there.
     fn set(&mut self, hash: u64) -> (&mut [u32; WAYS], u32) {
         let sets = self.slots.len() as u64;
         let set = usize::try_from((hash & 0xffff_ffff) % sets).unwrap_or(0);
@@ -132,7 +132,7 @@ fn age(slot: u32, now: u32) -> u32 {
     now.wrapping_sub(slot) & TIME_MASK
 }
 
-/// Returns whether a slot holds the event with this mark and is still within the window.
+/// Returns whether a slot holds the event with this mark, within the window.
 fn is_of(slot: u32, mark: u32, now: u32) -> bool {
     slot != 0 && slot >> MARK_SHIFT == mark && age(slot, now) <= STEPS
 }

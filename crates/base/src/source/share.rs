@@ -1,4 +1,4 @@
-//! The share of a ceiling that one source may hold, depending on how much of the ceiling is in use.
+//! The share of a ceiling that one source may hold, depending on how much of it is in use.
 
 /// Below this part of the ceiling, in halves, nothing is limited.
 const FREE_HALVES: u64 = 1;
@@ -6,20 +6,20 @@ const FREE_HALVES: u64 = 1;
 /// The allowance is the square of the free part of the ceiling, divided by this.
 const SLOPE: u128 = 16;
 
-/// The allowance is at least this fraction of what the ceiling holds. A source that holds little is therefore served up
-/// to the ceiling, and the minimum exceeds what other sources add to its counters in a [`Sketch`](crate::source::Sketch).
+/// The allowance is at least this fraction of the ceiling. So a source that holds little is served up to the ceiling,
+/// and the minimum exceeds what other sources add to its counters in a [`Sketch`](crate::source::Sketch).
 const FLOOR_SHARE: u64 = 8192;
 
-/// The allowance is at least this, however low the ceiling is.
+/// The allowance is at least this, even under a low ceiling.
 const FLOOR_ENTRIES: u64 = 32;
 
-/// Returns the number of entries that one source may hold, where `used` of `max` (in any unit) are in use and
-/// `entries_max` entries would fit. Returns `None` while half is free, since there is no limit then.
+/// Returns the number of entries that one source may hold, if `used` of `max` (in any unit) are in use and
+/// `entries_max` entries would fit. Returns `None` while half is free: there is no limit then.
 ///
-/// With `g` as the part that is still free, the allowance is `entries_max × g² / 16`: a 64th of all at one half, a
-/// 256th at three quarters, a 1024th at seven eighths, and never less than a minimum. It falls faster than the free
-/// part, so each doubling of the number of sources gains less. One source stops at one half; 256 sources that keep to
-/// their allowance as it falls stop at 78 %, and only some 8,000 fill everything.
+/// If `g` is the free part, the allowance is `entries_max × g² / 16`: a 64th of all at one half, a 256th at three
+/// quarters, a 1024th at seven eighths, and never less than a minimum. It falls faster than the free part, so each
+/// doubling of the number of sources gains less. One source stops at one half. 256 sources that keep to their falling
+/// allowance stop at 78 %, and only some 8,000 fill everything.
 #[must_use]
 pub fn allowance(used: u64, max: u64, entries_max: u64) -> Option<u64> {
     if used.saturating_mul(2) < max.saturating_mul(FREE_HALVES) {
@@ -31,11 +31,11 @@ pub fn allowance(used: u64, max: u64, entries_max: u64) -> Option<u64> {
     Some(u64::try_from(share).unwrap_or(u64::MAX).max(floor))
 }
 
-/// Number of peers of one source that are admitted to a swarm whatever share of it they are.
+/// Number of peers of one source that a swarm admits, whatever their share.
 pub const SWARM_SHARE_PEERS_MIN: usize = 4;
 
-/// Returns how many peers one source may have in a swarm that has `len` peers before a new one, if it may have this share
-/// of them, in per cent. A share of zero, or of a hundred or more, is no limit.
+/// Returns how many peers one source may have in a swarm of `len` peers, if its share is limited to `per_cent`. A share
+/// of zero, or of a hundred or more, means no limit.
 #[must_use]
 pub fn swarm_share(len: usize, per_cent: u32) -> usize {
     match per_cent {

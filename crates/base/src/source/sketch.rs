@@ -1,19 +1,19 @@
 //! The number of entries of each source, for any number of sources in a fixed amount of memory.
 //!
 //! This is a count-min sketch (Cormode and Muthukrishnan 2005) of the current entries: an entry is added when it is
-//! stored and subtracted when it is removed, so nothing needs to decay, and a source cannot wait until its entries are
-//! forgotten while it keeps them. A count is never too low. It is too high by what other sources add to the same
-//! counters: on average their number of entries divided by [`Sketch::width`], in the lowest of its counters.
+//! stored and subtracted when it is removed. So nothing needs to decay, and a source cannot keep its entries and wait
+//! until they are forgotten. A count is never too low. Other sources make it too high by what they add to the same
+//! counters: on average, in the lowest of its counters, their number of entries divided by [`Sketch::width`].
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Number of counters of a source. With four, a source that holds little shares all of its counters with sources that
-/// hold much only if there are thousands of those.
+/// Number of counters of a source. With four, a source that holds little shares all its counters with sources that hold
+/// much only if there are thousands of these.
 const ROWS: usize = 4;
 
-/// Number of bits by which a hash is rotated from row to row. Rows of up to as many counters use bits of their own; wider
-/// ones share some with the next row.
+/// Number of bits by which a hash is rotated from row to row. Rows of up to 2^16 counters use separate bits. Wider rows
+/// share some with the next row.
 const ROW_BITS: u32 = u64::BITS / 4;
 
 /// Minimum and maximum number of counters of a row, as powers of two: 128 KiB and 256 KiB in all.
@@ -21,10 +21,10 @@ const WIDTH_BITS: (u32, u32) = (13, 14);
 
 const _: () = assert!(WIDTH_BITS.1 <= ROW_BITS, "each row has bits of its own");
 
-/// Maximum number of counters of a row, as a power of two, beyond which rows would share most of their bits.
+/// Maximum number of counters of a row, as a power of two. Beyond it, rows would share most of their bits.
 const COUNTERS_BITS_MAX: u32 = 24;
 
-/// Number of possible entries for each counter of a row, within the bounds above.
+/// Possible entries per counter of a row, within the bounds above.
 const ENTRIES_PER_COUNTER: u64 = 8;
 
 /// Counts by source. Shared between threads: all methods take `&self`.
@@ -54,7 +54,7 @@ impl Sketch {
     /// Replaces all counters by those of a sketch of the same size, whose entries have the same hashes.
     pub fn set_words(&self, counters: impl IntoIterator<Item = u32>) {
         let mut counters = counters.into_iter();
-        // The counts behind the last one are those of another sketch.
+        // Counts beyond the last one belong to another sketch.
         for counter in self.rows.iter().flatten() {
             counter.store(counters.next().unwrap_or(0), Ordering::Relaxed);
         }
@@ -65,15 +65,15 @@ impl Sketch {
         self.rows[0].iter().map(|counter| u64::from(counter.load(Ordering::Relaxed))).sum()
     }
 
-    /// Creates a sketch with all counts at zero and this number of counters in each row, as a power of two, at most 2²⁴.
-    /// It takes [`bytes`](Self::bytes).
+    /// Creates a sketch with all counts at zero and `2^bits` counters in each row, at most 2²⁴. It takes
+    /// [`bytes`](Self::bytes).
     #[must_use]
     pub fn with_counters(bits: u32) -> Self {
         let width = 1_usize << bits.min(COUNTERS_BITS_MAX);
         Self { rows: core::array::from_fn(|_| (0..width).map(|_| AtomicU32::new(0)).collect()) }
     }
 
-    /// Returns the memory of a sketch with this number of counters in each row, as a power of two.
+    /// Returns the memory of a sketch with `2^bits` counters in each row.
     #[must_use]
     pub const fn bytes(bits: u32) -> usize {
         (ROWS * size_of::<AtomicU32>()) << bits

@@ -1,7 +1,7 @@
-//! The networks around an address that share what is short, and the share of each: the only definition of both.
+//! The networks around an address that have shares of short resources, and their shares: the only definition of both.
 //!
-//! A network of several widths may belong to one attacker or to many customers, and the tracker cannot distinguish the two.
-//! It therefore has more than the share of a single source, but far less than the sum of all that it contains.
+//! A wide network may belong to one attacker or to many customers, and the tracker cannot distinguish the two. So it
+//! has more than the share of a single source, but far less than the sum of all its sources.
 //!
 //! | IPv4 | IPv6 | shares |
 //! |---|---|---|
@@ -11,27 +11,27 @@
 //! | /24 | /40 | 64 |
 //! | | /32 | 128 |
 //!
-//! All widths have shares of resources that become short: connections, the room of the store and of the relay. A
-//! limit that an operator sets in figures holds for the networks of one customer only ([`Width::is_of_customer`]). With
-//! the wider ones, it would refuse customers of large providers while there is enough for all.
+//! All widths have shares of resources that become short: connections, and the room of the store and of the relay. A
+//! limit that an operator sets in figures only holds for the networks of one customer ([`Width::is_of_customer`]). For
+//! wider ones, it would refuse customers of large providers while there is enough for all.
 //!
 //! In a swarm and in a reply, a source is an IPv4 address or an IPv6 /48. This table holds for the store, the relay and
-//! connections alike, because an attacker multiplies whatever one of them counts least. Carriers and hosters put
-//! strangers into a /24 or a /32, so these have large shares.
+//! connections alike, because an attacker multiplies what one of them counts least. Carriers and hosters put strangers
+//! into a /24 or a /32, so these have large shares.
 
 use core::net::IpAddr;
 
 /// The width of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Width {
-    /// A source: an IPv4 address, or an IPv6 /64, the least that a customer is given.
+    /// A source: an IPv4 address, or an IPv6 /64, the least that a customer gets.
     Source,
-    /// An IPv6 /56, which many homes are given.
+    /// An IPv6 /56, which many homes get.
     Home,
-    /// An IPv6 /48, which sites are given, and anyone who asks for it.
+    /// An IPv6 /48, which sites get, and anyone who asks for it.
     Site,
-    /// An IPv4 /24, the least that is routed by itself, or an IPv6 /40, which is 256 sites. A carrier or a hoster may
-    /// put hundreds of customers into one.
+    /// An IPv4 /24, the smallest network with its own route, or an IPv6 /40, which contains 256 sites. A carrier or a
+    /// hoster may put hundreds of customers into one.
     Block,
     /// An IPv6 /32, which registries give to every provider.
     Allocation,
@@ -51,16 +51,17 @@ impl Width {
     /// The widths of the networks of an IPv6 address, the narrowest first.
     pub const V6: [Self; 5] = [Self::Source, Self::Home, Self::Site, Self::Block, Self::Allocation];
 
-    /// Those of them whose entries are counted. A /56 has hardly more than a /64, and each width costs four counters.
+    /// The widths of IPv6 networks whose entries are counted. A /56 rarely has more than a /64, and each width costs
+    /// four counters.
     pub const HOLDING_V6: [Self; 4] = [Self::Source, Self::Site, Self::Block, Self::Allocation];
 
     /// Maximum number of networks of an address.
     pub const COUNT: usize = Self::V6.len();
 
-    /// The number of widths of an IPv6 address that are networks of one customer.
+    /// The number of IPv6 widths whose networks belong to one customer.
     pub const OF_CUSTOMER: usize = 3;
 
-    /// Returns how many times the share of a single source such a network has.
+    /// Returns the share of such a network as a multiple of a single source's.
     #[must_use]
     pub const fn shares(self) -> u32 {
         match self {
@@ -84,7 +85,7 @@ impl Width {
         }
     }
 
-    /// Returns whether one customer has all of such a network, as far as it can be told.
+    /// Returns whether such a network usually belongs to one customer.
     #[must_use]
     pub const fn is_of_customer(self) -> bool {
         matches!(self, Self::Source | Self::Home | Self::Site)
@@ -101,7 +102,7 @@ impl Network {
                 (Width::V6.as_slice(), u64::from_be_bytes([a, b, c, d, e, f, g, h]))
             }
         };
-        // No IPv6 network in use begins with 16 zero bits, so none has the bits of an IPv4 network.
+        // No IPv6 network in use begins with 16 zero bits, so none equals an IPv4 network.
         widths.iter().map(move |&width| {
             let host_bits = if ip.is_ipv4() {
                 if width == Width::Source { 0 } else { 8 }

@@ -11,7 +11,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
 };
 
-/// Connects to the socket, wherever a URL leads.
+/// Connects to the socket, regardless of the URL.
 #[derive(Debug)]
 pub(super) struct LocalConnector(pub(super) PathBuf);
 
@@ -46,7 +46,7 @@ impl Resolver for NoNames {
         _: &ureq::config::Config,
         _: NextTimeout,
     ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        // The library wants an address, which the connector does not use.
+        // The library needs an address, but the connector does not use it.
         let mut addresses = self.empty();
         addresses.push(([127, 0, 0, 1], 0).into());
         Ok(addresses)
@@ -75,12 +75,12 @@ impl Transport for LocalTransport {
     }
 
     fn is_open(&mut self) -> bool {
-        // A connection has one request.
+        // A connection carries one request.
         false
     }
 }
 
-/// Returns the time that is left, or `None` if there is no limit.
+/// Returns the remaining time, or `None` if there is no limit.
 fn duration(timeout: &NextTimeout) -> Result<Option<Duration>, ureq::Error> {
     if !timeout.after.is_not_happening() && timeout.after.is_zero() {
         return Err(ureq::Error::Timeout(timeout.reason));

@@ -1,4 +1,4 @@
-//! The replies of the tracker as text for people. Text from outside is one line of printable characters.
+//! The replies of the tracker as text for people. Text from outside becomes one line of printable characters.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Action, BanAction, ListAction};
 use crate::top::numbers::{UNKNOWN, bytes, duration, utc, words};
 use shoal_runtime::{clock, printable};
 
-/// The kinds of swarms, and of rates, as the API names them.
+/// The kinds of swarms, and of rates, in the API.
 const KINDS: [&str; 4] = ["total", "v4", "v6", "webtorrent"];
 const RATES: [&str; 6] = ["udp", "http", "webtorrent", "udp_connect", "tcp_connect", "bad_token"];
 
@@ -47,7 +47,7 @@ fn bans(bans: &[Value]) -> String {
     table(["network", "ends", "by", "reason"], rows.collect(), "no bans")
 }
 
-/// Returns whether the tracker drains, how long, and what follows.
+/// Returns whether and how long the tracker drains, and what follows.
 fn drain(reply: &Value) -> String {
     let state = ("state", text(&reply["state"]));
     if reply["state"] == "serving" {
@@ -142,7 +142,7 @@ fn upgrade(reply: &Value) -> String {
     ])
 }
 
-/// Returns a number as `shown` writes it.
+/// Returns a number in the format of `shown`.
 fn number(value: &Value, shown: fn(u64) -> String) -> String {
     value.as_u64().map_or_else(|| UNKNOWN.to_owned(), shown)
 }
@@ -160,18 +160,18 @@ fn rows(rows: &Value) -> &[Value] {
     rows.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Returns some fields of each of these documents as a table.
+/// Returns some fields of each document as a table.
 fn columns<const N: usize>(documents: &Value, fields: &[&str; N], none: &str) -> String {
     let rows = rows(documents).iter().map(|document| fields.map(|field| text(&document[field])));
     table(fields.map(|field| field.replace('_', " ")).each_ref().map(String::as_str), rows.collect(), none)
 }
 
-/// Returns facts, a line for each.
+/// Returns facts, one per line.
 pub(crate) fn lines(facts: &[(&str, String)]) -> String {
     facts.iter().map(|(name, fact)| format!("{name}: {fact}\n")).collect()
 }
 
-/// Returns rows under a head, with their columns below each other, or `none` if there are no rows.
+/// Returns rows under a head, with aligned columns, or `none` if there are no rows.
 pub(crate) fn table<const N: usize>(head: [&str; N], mut rows: Vec<[String; N]>, none: &str) -> String {
     if rows.is_empty() {
         return format!("{none}\n");

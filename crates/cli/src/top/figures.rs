@@ -11,14 +11,14 @@ use shoal_control::stats::{
     Connections, CountMap, Datagrams, Processing, Stats, SwarmTotals, TopSwarm, Traffic,
 };
 
-/// The time before the end of a certificate from which it is marked.
+/// A certificate is marked when it has less time left.
 const CERTIFICATE_WARNING_S: u64 = 14 * 86_400;
 
-/// The silence of a worker from which it is marked, and its load.
+/// A worker is marked if it is silent for longer, or if its load is higher.
 const WORKER_SILENCE_MS: u64 = 2000;
 const BUSY: f64 = 0.85;
 
-/// The part of a ceiling from which memory, the store and connections are marked.
+/// Memory, the store and connections are marked from this part of a ceiling.
 const FULL: f64 = 0.95;
 
 const NAME_NOW_COUNT: &[Column] = &[("", 0), ("now", 0), ("count", 0)];
@@ -41,7 +41,7 @@ pub(crate) enum View {
 impl View {
     pub(super) const ALL: [Self; 4] = [Self::Overview, Self::Clients, Self::Torrents, Self::Lists];
 
-    /// Returns its name, a short one for narrow screens, and the orders into which its rows can be brought.
+    /// Returns its name, a short one for narrow screens, and the possible orders of its rows.
     pub(super) const fn names(self) -> (&'static str, &'static str, &'static [&'static str]) {
         match self {
             Self::Overview => {
@@ -65,7 +65,7 @@ fn requests_of(traffic: &Traffic) -> u64 {
     sum(traffic.requests.values().copied())
 }
 
-/// Returns what an operator should look at.
+/// Returns warnings for the operator.
 pub(super) fn warnings(stats: &Stats) -> Vec<String> {
     let mut found = Vec::new();
     for (number, worker) in stats.workers.iter().enumerate() {
@@ -96,7 +96,7 @@ pub(super) fn warnings(stats: &Stats) -> Vec<String> {
     found
 }
 
-/// Statistics, with earlier ones of the same run of the tracker if there are any: rates are the difference of the two,
+/// Statistics, with earlier ones of the same run of the tracker if there are any. Rates are the difference of the two,
 /// divided by the time between them.
 pub(super) struct Figures<'s> {
     stats: &'s Stats,
@@ -114,18 +114,18 @@ impl<'s> Figures<'s> {
         Self { stats, before: before.and_then(with_time) }
     }
 
-    /// Returns how often per second what `read` counts has occurred.
+    /// Returns the rate per second of the count that `read` returns.
     pub(super) fn rate(&self, read: impl Fn(&Stats) -> u64) -> Option<f64> {
         let (before, elapsed_s) = self.before?;
         Some(read(self.stats).saturating_sub(read(before)) as f64 / elapsed_s)
     }
 
-    /// Returns the same as text.
+    /// Returns the rate as text.
     pub(super) fn now(&self, read: impl Fn(&Stats) -> u64) -> String {
         self.rate(read).map_or_else(|| UNKNOWN.to_owned(), rate)
     }
 
-    /// Returns a row of what `read` counts: a name, the rate and the count.
+    /// Returns a row of a count: the name, the rate and the count.
     fn counted(&self, name: &str, read: impl Fn(&Stats) -> u64) -> Vec<Cell> {
         row![name, self.now(&read), count(read(self.stats))]
     }
@@ -268,9 +268,14 @@ impl<'s> Figures<'s> {
             traffic("received", |connections| connections.received_bytes),
             traffic("sent", |connections| connections.sent_bytes),
         ];
-        rows.extend(counts("ended", &connections.ended));
-        rows.extend(counts("TLS", &connections.tls_handshakes));
-        rows.extend(counts("WebSocket", &connections.websocket_upgrades));
+        for (name, of_label) in connections.by_label() {
+            let name = match &*name {
+                "tls_handshakes" => "TLS".to_owned(),
+                "websocket_upgrades" => "WebSocket".to_owned(),
+                name => words(name),
+            };
+            rows.extend(counts(&name, &of_label));
+        }
         Section::new("Connections", NAME_NOW_COUNT, "", rows)
     }
 
@@ -287,7 +292,7 @@ impl<'s> Figures<'s> {
     }
 }
 
-/// Returns the times of requests of a protocol since earlier statistics.
+/// Returns the processing times of a protocol since earlier statistics.
 fn times_since(before: &Stats, after: &Processing) -> Processing {
     let is_same = |before: &&Processing| {
         before.protocol == after.protocol && before.buckets.len() == after.buckets.len()
@@ -306,7 +311,7 @@ fn counts(prefix: &str, counts: &CountMap) -> impl Iterator<Item = Vec<Cell>> {
     counts.iter().map(move |(name, number)| row![format!("{prefix}, {}", words(name)), "", count(*number)])
 }
 
-/// Returns a count as a cell that is marked if it is not zero.
+/// Returns a count as a cell, marked unless it is zero.
 fn lost(number: u64) -> Cell {
     Cell::marked(count(number), number > 0)
 }
@@ -351,7 +356,7 @@ fn clients(stats: &Stats, order: usize) -> Section {
         0 => clients.sort_by(|one, other| other.share.total_cmp(&one.share)),
         _ => clients.sort_by_key(|client| client.software.to_lowercase()),
     }
-    // The rest is not a software.
+    // "other" is no software.
     clients.sort_by_key(|client| client.software == "other");
     let rows = clients.into_iter().map(|client| {
         let versions = client.versions.iter().map(|(version, part)| format!("{version} {}", percent(*part)));

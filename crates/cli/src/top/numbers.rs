@@ -1,8 +1,8 @@
-//! Numbers as short texts, in the forms that the status page uses.
+//! Numbers as short texts, in the forms of the status page.
 
 use shoal_runtime::clock;
 
-/// Shown in place of a number that is not known.
+/// The text for an unknown number.
 pub(crate) const UNKNOWN: &str = "–";
 
 /// Returns three significant digits, with a suffix for thousands.
@@ -15,17 +15,17 @@ pub(crate) fn short(value: f64) -> String {
     digits(value)
 }
 
-/// The same of a count.
+/// Returns three significant digits of a count, with a suffix for thousands.
 pub(crate) fn count(value: u64) -> String {
     short(value as f64)
 }
 
-/// Returns a sum of counts of a tracker, which may be another program: it ends at the largest number.
+/// Returns a sum of counts. The tracker may be another program, so the sum saturates.
 pub(crate) fn sum(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Returns a rate per second. Small ones have one decimal.
+/// Returns a rate per second. Small rates have one decimal.
 pub(crate) fn rate(per_s: f64) -> String {
     let rounded = if per_s < 9.95 { (per_s * 10.0).round() / 10.0 } else { per_s.round() };
     short(rounded) + "/s"
@@ -42,7 +42,7 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{value:.0} B")
 }
 
-/// Returns a part of a whole in percent, or nothing known of a part of nothing.
+/// Returns a part of a whole in percent, or unknown for a part of nothing.
 pub(crate) fn percent(part: f64) -> String {
     if part.is_finite() { digits(100.0 * part) + " %" } else { UNKNOWN.to_owned() }
 }
@@ -66,7 +66,7 @@ pub(crate) fn utc(unix_s: u64) -> String {
     clock::utc(unix_s.saturating_mul(1000)).strftime("%F %T UTC").to_string()
 }
 
-/// Returns a short time, such as that of a request.
+/// Returns a short time, such as the duration of a request.
 pub(crate) fn time(seconds: f64) -> String {
     if seconds < 1e-3 {
         digits(seconds * 1e6) + " µs"
@@ -89,7 +89,7 @@ pub(crate) fn words(name: &str) -> String {
     }
 }
 
-/// Returns three significant digits, or all of those before the point, without zeros at the end.
+/// Returns three significant digits, or all before the point, without zeros at the end.
 fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 99.95 => 0,

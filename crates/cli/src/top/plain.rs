@@ -1,4 +1,4 @@
-//! The figures as lines of text, for where there is no terminal, and for `shoal ctl stats`.
+//! The figures as lines of text, for use without a terminal, and for `shoal ctl stats`.
 
 use std::thread;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use shoal_runtime::{log, output, printable};
 /// The width of the lines.
 const WIDTH: u16 = 100;
 
-/// Prints a block of text or a line of JSON at each interval, or one of them.
+/// Prints a block of text or a line of JSON at each interval, or only one.
 pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
     let mut before = ask(client)?;
     let mut is_over = top.json && (output::print(&(printable::json(&before.text) + "\n"))? || top.once);
     while !is_over {
-        // Rates need two replies, so the first block comes after an interval, too.
+        // Rates need two replies, so the first block also comes after an interval.
         thread::sleep(Duration::from_secs(top.interval));
         let reply = match ask(client) {
             Err(error) if !top.once => {
@@ -35,7 +35,7 @@ pub(super) fn follow(top: &Top, client: &ControlClient) -> Result<(), Failure> {
             true => printable::json(&reply.text),
             false => block(client.shown(), top.view, &reply.stats, Some(&before.stats)),
         };
-        // Blocks are apart from each other.
+        // Blocks are separate.
         text.push_str(if top.once && !top.json { "" } else { "\n" });
         is_over = output::print(&text)? || top.once;
         before = reply;

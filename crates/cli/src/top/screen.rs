@@ -1,7 +1,6 @@
-//! The state of the screen: the latest statistics, and what the operator has chosen to see of them.
+//! The state of the screen: the latest statistics, and the operator's choice of the view.
 //!
-//! All text passes `printable`, because names come from clients, and the tracker may be of another version, or another
-//! program.
+//! All text passes `printable`, because names come from clients, and the tracker may be another version or program.
 
 use std::collections::VecDeque;
 
@@ -10,19 +9,19 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::figures::{Figures, View, requests};
 use shoal_control::stats::Stats;
 
-/// Maximum number of rates of requests that the sparkline remembers.
+/// Maximum number of request rates that the sparkline remembers.
 const REQUESTS_MAX: usize = 512;
 
-/// The intervals among which `+` and `-` choose, in seconds.
+/// The intervals for `+` and `-`, in seconds.
 const INTERVALS_S: [u64; 8] = [1, 2, 5, 10, 30, 60, 300, 3600];
 
 /// Time in seconds within which a reply is expected.
 const REPLY_S: u64 = 3;
 
-/// Longest time in seconds before the next question to a tracker that did not reply.
+/// Longest time in seconds before the next request to a tracker that did not reply.
 const RETRY_S_MAX: u64 = 10;
 
-/// Number of lines that a page moves by.
+/// Number of lines of a page.
 const PAGE: usize = 10;
 
 /// The state of the screen.
@@ -35,33 +34,33 @@ pub(super) struct Screen {
     pub(super) interval_s: u64,
     pub(super) is_paused: bool,
     pub(super) has_help: bool,
-    /// Number of lines above the first one that is shown. Drawing limits it.
+    /// Number of lines above the first visible one. Drawing limits it.
     pub(super) scroll: usize,
-    /// The number of the order of the rows of each view.
+    /// The number of the row order of each view.
     orders: [usize; View::ALL.len()],
     pub(super) latest: Option<Stats>,
     pub(super) before: Option<Stats>,
-    /// Requests per second, the latest first.
+    /// Requests per second, latest first.
     pub(super) requests: VecDeque<f64>,
-    /// Why the last question has no reply.
+    /// Why the last request got no reply.
     pub(super) error: Option<String>,
-    /// When there was a reply, or when the operator went on after a pause, on the monotonic clock.
+    /// The time of the last reply, or of the end of a pause, on the monotonic clock.
     answered_ms: u64,
-    /// When the interval was changed, from which the next reply is awaited.
+    /// The time of the last change of the interval. The next reply is awaited from then on.
     paced_ms: u64,
-    /// Whether there is a question without a reply, and from when the time to the next question counts.
+    /// Whether a request is without a reply, and the start of the time to the next request.
     is_asking: bool,
     rested_ms: u64,
 }
 
-/// The consequence of a key, apart from another picture.
+/// The consequence of a key, in addition to a new picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     Nothing,
     Quit,
-    /// To stop this process until the shell continues it.
+    /// Stop this process until the shell continues it.
     Suspend,
-    /// To draw everything again, for when something else has written to the terminal.
+    /// Draw everything again, because something else has written to the terminal.
     Redraw,
 }
 
@@ -70,7 +69,7 @@ impl Screen {
         Self { url: url.to_owned(), has_colour, view, interval_s, ..Self::default() }
     }
 
-    /// Returns whether the tracker should be asked now, which the caller does then.
+    /// Returns whether to send a request now. The caller must then do so.
     pub(super) fn asks(&mut self, now_ms: u64) -> bool {
         let pace_s = if self.error.is_some() { self.interval_s.min(RETRY_S_MAX) } else { self.interval_s };
         let is_due = now_ms >= self.rested_ms + pace_s * 1000;
@@ -102,7 +101,7 @@ impl Screen {
         self.latest.as_ref().map(|latest| Figures::new(latest, self.before.as_ref()))
     }
 
-    /// Returns for how many seconds the tracker has not replied, if that is longer than it should be.
+    /// Returns for how many seconds the tracker has not replied, if that is too long.
     pub(super) fn silence_s(&self, now_ms: u64) -> Option<u64> {
         let since_s = |ms: u64| now_ms.saturating_sub(ms) / 1000;
         let is_late = since_s(self.answered_ms.max(self.paced_ms)) > self.interval_s + REPLY_S;
@@ -110,7 +109,7 @@ impl Screen {
         is_silent.then(|| since_s(self.answered_ms))
     }
 
-    /// Returns the place of the view among all, and the number of the order of its rows.
+    /// Returns the position of the view, and the number of its row order.
     pub(super) fn place(&self) -> (usize, usize) {
         let place = View::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
         (place, self.orders[place])
@@ -141,7 +140,7 @@ impl Screen {
                 if !self.is_paused && !is_silent {
                     self.answered_ms = now_ms;
                 }
-                // After a pause, the tracker is asked at once.
+                // After a pause, a request is sent at once.
                 self.rested_ms = 0;
             }
             KeyCode::Char(sign @ ('+' | '=' | '-' | '_')) => {
@@ -151,7 +150,7 @@ impl Screen {
                     _ => intervals.rfind(|other| *other < self.interval_s),
                 };
                 self.interval_s = next.unwrap_or(self.interval_s);
-                // The next reply is awaited from now on. If one is overdue, it stays so.
+                // The next reply is awaited from now on. An overdue reply stays overdue.
                 self.paced_ms = if is_silent { self.paced_ms } else { now_ms };
                 self.rested_ms = now_ms;
             }

@@ -1,9 +1,9 @@
-//! The full screen: replies, keys and signals in, pictures out, and the terminal as it was in the end.
+//! The full screen: takes replies, keys and signals, draws pictures, and restores the terminal in the end.
 //!
-//! Threads of their own read keys, wait for signals and ask the tracker, so that a tracker that does not reply holds up no key.
+//! Separate threads read keys, wait for signals and send requests, so that a silent tracker does not delay keys.
 //!
-//! Tables, tabs and the chart are widgets of ratatui. Keys and modes of the terminal are those of crossterm, and the
-//! whole workspace uses the version of signal-hook that crossterm uses.
+//! Tables, tabs and the chart are widgets of ratatui. crossterm handles keys and modes of the terminal. The whole
+//! workspace uses the same version of signal-hook as crossterm.
 
 use std::io::{self, stdout};
 use std::sync::mpsc::channel;
@@ -28,7 +28,7 @@ use shoal_control::stats::Stats;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 
-/// How often the picture is drawn without news, for the time since the last reply, and the next question considered.
+/// How often the picture is drawn without news, for the time since the last reply, and the next request considered.
 const DRAW_EVERY: Duration = Duration::from_millis(200);
 
 /// Events of the threads.
@@ -45,7 +45,7 @@ pub(crate) fn run(client: ControlClient, mut screen: Screen, first: Reply) -> Re
     Ok(show(client, screen)?)
 }
 
-/// Puts the terminal back at the end, after a panic as well.
+/// Restores the terminal at the end, and after a panic.
 struct Guard;
 
 impl Drop for Guard {
@@ -60,7 +60,7 @@ fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
     let (keys, replies) = (sender.clone(), sender.clone());
     let mut signals =
         Signals::new([SIGCONT, SIGHUP, SIGINT, SIGTERM, SIGTSTP]).context("cannot handle signals")?;
-    // The panic of any thread puts the terminal back before its message.
+    // A panic in any thread restores the terminal before its message.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     take(&mut terminal).context("cannot use the terminal")?;
     let asking = thread::spawn(move || {
@@ -103,9 +103,9 @@ fn show(client: ControlClient, mut screen: Screen) -> anyhow::Result<()> {
     }
 }
 
-/// Takes the terminal over, again if something else has used it, and draws everything with the next picture.
+/// Takes over the terminal, also if something else has used it, and draws everything with the next picture.
 fn take(terminal: &mut DefaultTerminal) -> io::Result<()> {
-    // Otherwise the mode is taken to be what it was before.
+    // Otherwise the library assumes the former mode.
     ratatui::try_restore()?;
     enable_raw_mode()?;
     // Each picture fits, so wrapping only does harm while the size changes.
@@ -114,7 +114,7 @@ fn take(terminal: &mut DefaultTerminal) -> io::Result<()> {
     terminal.backend_mut().clear()
 }
 
-/// Puts the terminal back. If it is gone, there is nothing to put back.
+/// Restores the terminal. If it is gone, there is nothing to restore.
 fn put_back() {
     let _ = execute!(stdout(), EnableLineWrap, Show);
     let _ = ratatui::try_restore();

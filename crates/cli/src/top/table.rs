@@ -1,4 +1,4 @@
-//! A table with a title: ratatui's own, which leaves out its least important columns where it does not fit.
+//! A table with a title: ratatui's table, without its least important columns if it is too wide.
 //!
 //! Every text of a cell passes [`printable`], so nothing from the network can control a terminal.
 
@@ -13,10 +13,10 @@ use shoal_runtime::printable;
 
 pub(super) const FAINT: Style = Style::new().add_modifier(Modifier::DIM);
 pub(super) const STRONG: Style = Style::new().add_modifier(Modifier::BOLD);
-// No background, and only the first eight colours: palettes for light and for dark backgrounds make both readable.
+// No background, and only the first eight colours, which palettes make readable on light and dark backgrounds.
 pub(super) const BAR: Style = Style::new().fg(Color::Cyan);
 pub(super) const GOOD: Style = Style::new().fg(Color::Green);
-/// Of something that an operator should look at.
+/// The style for things that an operator should look at.
 pub(super) const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 
 /// The space between columns, and the width of a bar.
@@ -29,7 +29,7 @@ const WORDS_MIN: usize = 8;
 /// Maximum number of rows. A tracker sends fewer.
 const ROWS_MAX: usize = 2000;
 
-/// The name of a column and its rank. Columns of higher ranks are left out first, a column of rank 0 stays.
+/// The name and the rank of a column. Columns of higher ranks are left out first. A column of rank 0 stays.
 pub(super) type Column = (&'static str, u8);
 
 /// A cell of a table.
@@ -39,7 +39,7 @@ pub(super) struct Cell {
     style: Style,
     /// A part from 0 to 1 that a bar shows before the text.
     part: Option<f64>,
-    /// Whether it is at the left of its column, as all of the first column are.
+    /// Whether it is left-aligned, like all cells of the first column.
     is_left: bool,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Section {
     title: &'static str,
     columns: &'static [Column],
     rows: Vec<Vec<Cell>>,
-    /// Shown in place of no rows.
+    /// Shown if there are no rows.
     none: &'static str,
 }
 
@@ -74,7 +74,7 @@ impl Cell {
         Self { is_left: true, ..Self::styled(text, FAINT) }
     }
 
-    /// Returns a cell that is marked if something is bad.
+    /// Returns a cell that is marked if `is_bad`.
     pub(super) fn marked(text: impl AsRef<str>, is_bad: bool) -> Self {
         Self::styled(text, if is_bad { BAD } else { Style::new() })
     }
@@ -143,7 +143,7 @@ impl Section {
         Widget::render(table, area, buffer);
     }
 
-    /// Returns the columns that fit, with their widths, and whether bars fit, too.
+    /// Returns the columns that fit, with their widths, and whether bars fit.
     fn fitting(&self, width: usize, has_bars: bool) -> (Vec<(usize, usize)>, bool) {
         let natural = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -151,7 +151,7 @@ impl Section {
         };
         let mut shown: Vec<_> = (0..self.columns.len()).map(|column| (column, natural(column))).collect();
         while total(&shown) > width {
-            // The last of the least important ones.
+            // The last of the least important columns.
             let rank = |place: &usize| self.columns[shown[*place].0].1;
             match (0..shown.len()).max_by_key(rank).filter(|place| rank(place) > 0) {
                 Some(place) => drop(shown.remove(place)),

@@ -1,7 +1,7 @@
 //! The picture of the screen: a function of its state and its size.
 //!
-//! The first line names the tracker, the second the views, the last the keys. Between them are warnings and the tables of the
-//! view; those of the overview are in as many columns as fit side by side.
+//! The first line names the tracker, the second the views, the last the keys. Between them are warnings and the tables
+//! of the view. The overview has as many columns of tables as fit.
 
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
@@ -20,14 +20,14 @@ use shoal_runtime::printable;
 const COLUMN_MIN: u16 = 38;
 const COLUMN_GAP: u16 = 3;
 
-/// Maximum number of columns, so that a wide screen has wide tables, and width of the tables of views with one column.
+/// Maximum number of columns, so that a wide screen has wide tables, and width of tables in views with one column.
 const COLUMNS_MAX: u16 = 3;
 const LIST_MAX: u16 = 140;
 
 /// The space for the rate of requests beside its chart.
 const ACTIVITY_WIDTH: u16 = 20;
 
-/// Number of lines of figures from which the chart is higher, and its height then.
+/// The chart is higher from this number of lines, and its height then.
 const TALL: u16 = 30;
 const CHART_HEIGHT: u16 = 4;
 
@@ -53,7 +53,7 @@ const HELP: [(&str, &str); 12] = [
     ("Ctrl-Z", "stop; `fg` in the shell goes on"),
 ];
 
-/// Draws the screen. Limits its scrolling to what there is.
+/// Draws the screen. Limits its scrolling to the content.
 pub(super) fn draw(screen: &mut Screen, now_ms: u64, frame: &mut Frame<'_>) {
     let (area, buffer) = (frame.area(), frame.buffer_mut());
     let line = |y: u16| Rect { y, height: 1, ..area }.intersection(area);
@@ -65,7 +65,7 @@ pub(super) fn draw(screen: &mut Screen, now_ms: u64, frame: &mut Frame<'_>) {
         Line::styled(alert, BAD).render(line(top), buffer);
         top += 1;
     }
-    // On a screen of a few lines, figures are worth more than keys.
+    // On a screen of a few lines, figures are more useful than keys.
     let has_keys = area.height > 4;
     let room = area.height.saturating_sub(top + u16::from(has_keys));
     let body = body(screen, area.width, room);
@@ -101,7 +101,7 @@ fn head(screen: &Screen, now_ms: u64, area: Rect, buffer: &mut Buffer) {
     Line::from(vec![Span::raw(" "), Span::styled(state, style)]).right_aligned().render(area, buffer);
 }
 
-/// Draws the line of the views, with the current one reversed, and the order of its rows.
+/// Draws the line of views, with the current one reversed, and the order of its rows.
 fn views(screen: &Screen, area: Rect, buffer: &mut Buffer) {
     let titles = |is_short: bool| {
         let name = |view: View| if is_short { view.names().1 } else { view.names().0 };
@@ -133,7 +133,7 @@ fn alerts(screen: &Screen) -> Vec<String> {
     alerts
 }
 
-/// Returns a picture of the whole view, of which `room` lines fit on the screen.
+/// Returns a picture of the whole view. `room` of its lines fit on the screen.
 fn body(screen: &Screen, width: u16, room: u16) -> Buffer {
     let lines = |lines: Vec<Line<'_>>| {
         let height = u16::try_from(lines.len()).unwrap_or(u16::MAX);
@@ -177,12 +177,12 @@ fn body(screen: &Screen, width: u16, room: u16) -> Buffer {
     buffer
 }
 
-/// Returns the number of lines of tables below each other, with an empty line behind each.
+/// Returns the height of tables below each other, with an empty line after each.
 fn heights(sections: &[Section]) -> u16 {
     sections.iter().fold(0, |height, section| height.saturating_add(section.height() + 1))
 }
 
-/// Returns a picture of tables in columns beside each other, below `top` empty lines.
+/// Returns a picture of columns of tables, below `top` empty lines.
 fn tables(columns: &[Vec<Section>], top: u16, width: u16, column_width: u16) -> Buffer {
     let height = columns.iter().map(|column| heights(column)).max().unwrap_or(0).max(1) - 1;
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, top.saturating_add(height)));
@@ -213,7 +213,7 @@ fn activity(screen: &Screen, now: String, area: Rect, buffer: &mut Buffer) {
     sparkline.direction(RenderDirection::RightToLeft).render(chart, buffer);
 }
 
-/// Draws the line of the keys, as many as fit, and of how many lines are below the screen.
+/// Draws the line of the keys, as many as fit, and the number of lines below the screen.
 fn keys(hidden: usize, area: Rect, buffer: &mut Buffer) {
     let more = if hidden > 0 { format!("{hidden} more ↓") } else { String::new() };
     let more = Line::styled(more, STRONG).right_aligned();

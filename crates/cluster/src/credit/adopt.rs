@@ -1,10 +1,10 @@
-//! Adoption: takes over the segments of runs that have ended, and mends them.
+//! Adoption: takes over the segments of ended runs, and mends them.
 //!
-//! A segment that is not locked is of a run that has ended. A run is adopted as a whole, so that its batches are sent in the
-//! order of their numbers: if one of its segments is locked or cannot be read at present, all of them stay for the next look.
+//! An unlocked segment belongs to an ended run. A run is adopted as a whole, so that its batches are sent in order: if
+//! one of its segments is locked or cannot be read at present, all of them stay for the next attempt.
 //!
-//! The bytes behind the last whole entry are cut off, since entries will follow there. A segment with damage is copied to
-//! [`DAMAGED`], and replaced by one with the batches that can be read.
+//! The bytes behind the last whole entry are cut off, since new entries will follow there. A damaged segment is copied
+//! to [`DAMAGED`], and replaced by one with its readable batches.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -18,23 +18,22 @@ use crate::protocol::{
 use rustix::fs::{FlockOperation, OFlags, flock};
 use tokio::time::Instant;
 
-use super::spool::{MODE, NEW_PREFIX, PREFIX, READ_BYTES_MAX, create_locked};
+use super::journal::{MODE, NEW_PREFIX, PREFIX, READ_BYTES_MAX, create_locked};
 use shoal_runtime::repeated::Repeated;
 use shoal_runtime::replace_file;
 
 /// The name of a copy of the last segment that was damaged.
 pub(super) const DAMAGED: &str = "credit.damaged";
 
-/// Looks for the segments of runs that have ended.
 #[derive(Debug)]
 pub(super) struct Adopter {
     directory: PathBuf,
-    /// The run that goes on.
+    /// The run of this process.
     run: NodeId,
     faults: Repeated,
 }
 
-/// A segment of a run that has ended, with batches that the stream does not have.
+/// A segment of an ended run, with batches that the stream does not have.
 #[derive(Debug)]
 pub(super) struct AdoptedSegment {
     pub(super) file: File,
@@ -43,12 +42,11 @@ pub(super) struct AdoptedSegment {
     pub(super) contents: SegmentContents,
 }
 
-/// The outcome of a look.
 #[derive(Debug, Default)]
 pub(super) struct Adopted {
-    /// The segments, in the order in which their batches are to be sent.
+    /// The segments, in the order in which their batches must be sent.
     pub(super) segments: Vec<AdoptedSegment>,
-    /// About how many records were lost in damaged files.
+    /// The approximate number of records that were lost in damaged files.
     pub(super) lost_records: u64,
 }
 
@@ -60,7 +58,7 @@ impl Adopter {
         Self { directory, run, faults: Repeated::default() }
     }
 
-    /// Takes over what runs have left that have ended, until `is_leaving`: then it stays for the next run.
+    /// Takes over the segments of ended runs, until `is_leaving`: then the rest stays for the next run.
     pub(super) fn adopt(&mut self, is_leaving: impl Fn() -> bool) -> Adopted {
         let mut adopted = Adopted::default();
         let runs = match self.runs() {
@@ -97,7 +95,7 @@ impl Adopter {
         adopted
     }
 
-    /// Finds the segments of other runs, and removes what such runs were creating when they ended.
+    /// Finds the segments of other runs, and removes the unfinished files of ended ones.
     fn runs(&self) -> io::Result<Runs> {
         let mut runs = Runs::new();
         for entry in fs::read_dir(&self.directory)? {
@@ -115,21 +113,21 @@ impl Adopter {
             } else if name.strip_prefix(NEW_PREFIX).is_some_and(|name| !name.starts_with(&own))
                 && open(&entry.path()).is_ok_and(|file| is_unlocked(&file))
             {
-                // A look will follow if it cannot be removed.
+                // A later attempt follows if the file cannot be removed.
                 let _ = fs::remove_file(entry.path());
             }
         }
         Ok(runs)
     }
 
-    /// Opens and locks all files of a run. Returns none of them if that is impossible, because the run goes on.
+    /// Opens and locks all files of a run. Returns none of them if the run is still going on.
     fn lock(&mut self, files: BTreeMap<u64, PathBuf>) -> Vec<(File, PathBuf)> {
         let mut locked = Vec::with_capacity(files.len());
         for path in files.into_values() {
             match open(&path) {
                 Ok(file) if is_unlocked(&file) => locked.push((file, path)),
                 Ok(_) => return Vec::new(),
-                // The run that it belongs to has just removed it.
+                // The file's own run has just removed it.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => {
                     note(&mut self.faults, &path, &error);
@@ -140,7 +138,7 @@ impl Adopter {
         locked
     }
 
-    /// Reads a segment and mends it. Returns `None`, and removes the file or moves it aside, if it has nothing to send.
+    /// Reads a segment and mends it. If it has nothing to send, returns `None`, and removes the file or moves it aside.
     fn read(&self, file: File, path: &Path, lost_records: &mut u64) -> io::Result<Option<AdoptedSegment>> {
         let bytes = file.metadata()?.len();
         let mut content =
@@ -166,9 +164,9 @@ impl Adopter {
         Ok(Some(AdoptedSegment { file: mended, path: path.to_owned(), bytes, contents }))
     }
 
-    /// Moves a file without a head aside. Returns about how many records are lost with it.
+    /// Moves a file without a head aside. Returns the approximate number of its lost records.
     fn discard(&self, path: &Path, content: &[u8]) -> io::Result<u64> {
-        // The host has failed before the disk had any of it.
+        // The host has failed before anything reached the disk.
         if content.iter().all(|&byte| byte == 0) {
             fs::remove_file(path)?;
             return Ok(0);
@@ -179,7 +177,7 @@ impl Adopter {
         Ok(1)
     }
 
-    /// Copies a damaged segment, and replaces it by one with the batches that can be read.
+    /// Copies a damaged segment, and replaces it by one with its readable batches.
     fn replace(
         &self,
         path: &Path,
@@ -216,7 +214,7 @@ fn open(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no file")) }
 }
 
-/// Locks a file, unless a run has it that goes on.
+/// Locks a file, unless a running process has locked it.
 fn is_unlocked(file: &File) -> bool {
     flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
@@ -235,7 +233,7 @@ mod tests {
     use crate::protocol::{CreditHead, SEGMENT_HEAD_BYTES, encode_credit_head};
     use tempfile::TempDir;
 
-    use super::super::spool::{Spool, SpooledBatch};
+    use super::super::journal::{Journal, JournaledBatch};
     use super::*;
 
     /// A directory with the files of runs that have ended.
@@ -246,15 +244,15 @@ mod tests {
             Self(tempfile::tempdir().unwrap())
         }
 
-        fn spool(&self, run: u64) -> Spool {
-            Spool::new(self.0.path().to_owned(), NodeId(run))
+        fn journal(&self, run: u64) -> Journal {
+            Journal::new(self.0.path().to_owned(), NodeId(run))
         }
 
         /// Starts a run that ends with `batches` batches.
         fn leave(&self, run: u64, batches: u64) -> PathBuf {
-            let mut spool = self.spool(run);
+            let mut journal = self.journal(run);
             for sequence in 1..=batches {
-                append(&mut spool, sequence, run);
+                append(&mut journal, sequence, run);
             }
             self.segment(run, 0)
         }
@@ -267,15 +265,15 @@ mod tests {
             Adopter::new(self.0.path().to_owned(), NodeId(run)).adopt(|| false)
         }
 
-        /// Adopts what there is. Returns the spool, its batches, and the records that were lost.
-        fn adopt(&self, run: u64) -> (Spool, Vec<SpooledBatch>, u64) {
+        /// Adopts what there is. Returns the journal, its batches, and the records that were lost.
+        fn adopt(&self, run: u64) -> (Journal, Vec<JournaledBatch>, u64) {
             let Adopted { segments, lost_records } = self.look(run);
-            let mut spool = self.spool(run);
-            let batches = spool.insert_adopted(segments);
+            let mut journal = self.journal(run);
+            let batches = journal.insert_adopted(segments);
             for batch in &batches {
-                assert_eq!(spool.read(batch).unwrap(), content(batch.run.0, batch.sequence));
+                assert_eq!(journal.read(batch).unwrap(), content(batch.run.0, batch.sequence));
             }
-            (spool, batches, lost_records)
+            (journal, batches, lost_records)
         }
 
         /// The runs and the numbers of the batches that the next run finds.
@@ -300,11 +298,11 @@ mod tests {
         batch
     }
 
-    fn append(spool: &mut Spool, sequence: u64, run: u64) -> SpooledBatch {
-        spool.append(sequence, 3, &content(run, sequence)).unwrap().expect("there is room")
+    fn append(journal: &mut Journal, sequence: u64, run: u64) -> JournaledBatch {
+        journal.append(sequence, 3, &content(run, sequence)).unwrap().expect("there is room")
     }
 
-    fn numbers(batches: &[SpooledBatch]) -> Vec<(u64, u64)> {
+    fn numbers(batches: &[JournaledBatch]) -> Vec<(u64, u64)> {
         batches.iter().map(|batch| (batch.run.0, batch.sequence)).collect()
     }
 
@@ -318,18 +316,18 @@ mod tests {
     #[test]
     fn batches_that_wait_are_there_in_the_next_run_and_no_others() {
         let place = Place::new();
-        let mut spool = place.spool(1);
-        let batches: Vec<_> = (1..=5).map(|sequence| append(&mut spool, sequence, 1)).collect();
-        batches[..2].iter().for_each(|batch| spool.settle(batch));
+        let mut journal = place.journal(1);
+        let batches: Vec<_> = (1..=5).map(|sequence| append(&mut journal, sequence, 1)).collect();
+        batches[..2].iter().for_each(|batch| journal.settle(batch));
         assert_eq!(place.found(2), [], "the run goes on");
-        drop(spool);
-        let (spool, batches, lost) = place.adopt(2);
+        drop(journal);
+        let (journal, batches, lost) = place.adopt(2);
         assert_eq!((numbers(&batches), lost), (vec![(1, 3), (1, 4), (1, 5)], 0));
         assert_eq!(place.found(2), [], "each segment is adopted once");
-        drop(spool);
-        let (mut spool, batches, _) = place.adopt(3);
-        batches.iter().for_each(|batch| spool.settle(batch));
-        assert_eq!((place.names().len(), spool.bytes()), (0, 0));
+        drop(journal);
+        let (mut journal, batches, _) = place.adopt(3);
+        batches.iter().for_each(|batch| journal.settle(batch));
+        assert_eq!((place.names().len(), journal.bytes()), (0, 0));
     }
 
     #[test]
@@ -338,17 +336,17 @@ mod tests {
         let path = place.leave(1, 5);
         change(&path, |bytes| bytes[SEGMENT_HEAD_BYTES + 300] ^= 1);
         let others = [(1, 1), (1, 2), (1, 4), (1, 5)];
-        let (spool, batches, lost) = place.adopt(2);
+        let (journal, batches, lost) = place.adopt(2);
         assert_eq!((numbers(&batches), lost), (others.to_vec(), 3));
-        assert_eq!(spool.bytes(), fs::metadata(&path).unwrap().len());
+        assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
         assert_eq!(place.names(), ["credit-0000000000000001-00000000", DAMAGED]);
         let mode = fs::metadata(place.0.path().join(DAMAGED)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, MODE);
-        drop(spool);
+        drop(journal);
         // The damage is counted once.
-        let (mut spool, batches, lost) = place.adopt(3);
+        let (mut journal, batches, lost) = place.adopt(3);
         assert_eq!((numbers(&batches), lost), (others.to_vec(), 0));
-        batches.iter().for_each(|batch| spool.settle(batch));
+        batches.iter().for_each(|batch| journal.settle(batch));
         assert_eq!(place.names(), [DAMAGED]);
     }
 
@@ -361,10 +359,10 @@ mod tests {
                 None => bytes.truncate(bytes.len() - 5),
                 Some(zeros) => bytes.resize(bytes.len() + zeros, 0),
             });
-            let (mut spool, batches, _) = place.adopt(2);
-            spool.settle(&batches[0]);
-            assert_eq!(spool.bytes(), fs::metadata(&path).unwrap().len());
-            drop(spool);
+            let (mut journal, batches, _) = place.adopt(2);
+            journal.settle(&batches[0]);
+            assert_eq!(journal.bytes(), fs::metadata(&path).unwrap().len());
+            drop(journal);
             let expected = if zeros.is_none() { vec![(1, 2)] } else { vec![(1, 2), (1, 3)] };
             assert_eq!(place.found(3), expected, "{zeros:?}");
             assert!(!place.names().contains(&DAMAGED.to_owned()), "{zeros:?}");

@@ -1,13 +1,12 @@
-//! The thread that takes records from the rings, puts them into batches, and keeps these until the stream has them. It never
-//! waits for the disk: another thread does ([`disk`](mod@super::disk)).
+//! The thread that takes records from the rings, puts them into batches, and keeps the batches until the stream has
+//! them. It never waits for the disk: another thread does ([`disk`](mod@super::disk)).
 //!
-//! Batches grow with the queue, from a second to two minutes. The list of batches therefore takes bounded memory, and
-//! the files are full before it is. A batch that is lost leaves a gap in the numbers, so that consumers learn of it.
-//! Only refusals lead to a stream with one copy, since nothing else tells whether the servers could have three.
+//! Batches grow with the queue, from a second to two minutes. So the list of batches takes bounded memory, and the
+//! files are full before the list. A lost batch leaves a gap in the numbers, which shows consumers the loss. Only
+//! refusals lead to a stream with one copy, since nothing else shows whether the servers could have three.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::protocol::{
@@ -19,37 +18,37 @@ use shoal_engine::credit::{CREDITS_MAX, RecordedCredit, RecordedCredits};
 use tokio::time::Instant;
 
 use super::disk::{DiskLink, Report};
-use super::spool::{Spool, SpooledBatch};
+use super::journal::{Journal, JournaledBatch};
 use super::{Batch, CreditLink};
 use shoal_runtime::repeated::Repeated;
 
-/// Maximum size of the batches that are held in memory.
+/// Maximum size of the batches in memory.
 pub(super) const HELD_BYTES_MAX: usize = 8 << 20;
 
-/// Maximum number of batches of this run that wait.
+/// Maximum number of waiting batches of this run.
 pub(super) const BATCHES_MAX: usize = 1 << 16;
 
-/// Age at which a batch ends: while no other waits, and while others do. A crash loses the batch that has not ended.
+/// Age at which a batch ends: while no other batch waits, and while others do. A crash loses the batch that has not
+/// ended.
 const AGE_MS: u64 = 50;
 const AGE_MS_IF_OTHERS_WAIT: u64 = 1000;
 
-/// The latter doubles with every 8,192 batches that wait, up to seven times. So the files are full before the list of
-/// batches is, unless NATS is away for more than three weeks.
+/// The second age doubles with every 8,192 waiting batches, up to seven times. So the files are full before the list of
+/// batches, unless NATS is away for more than three weeks.
 const BATCHES_PER_DOUBLING: usize = BATCHES_MAX / 8;
 const DOUBLINGS_MAX: usize = 7;
 
-/// How often the disk gets what waits.
+/// How often waiting batches are synced to the disk.
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 
-/// The state of the thread.
 pub(super) struct Collector {
     credit: Arc<CreditLink>,
     run: NodeId,
     node: String,
     rings: Vec<RecordedCredits>,
-    /// The records that were taken from the rings in this turn.
+    /// The records from the rings in this turn.
     taken: Vec<RecordedCredit>,
-    spool: Option<Spool>,
+    journal: Option<Journal>,
     disk: Option<DiskLink>,
     waiting: Queue,
     held_bytes: usize,
@@ -59,18 +58,17 @@ pub(super) struct Collector {
     faults: Faults,
 }
 
-/// A batch that the stream does not have.
 #[derive(Debug)]
 pub(super) enum Waiting {
     Held { sequence: u64, records: u32, payload: Bytes },
-    Spooled(SpooledBatch),
+    Journaled(JournaledBatch),
 }
 
-/// The batches that the stream does not have, the oldest first.
+/// The batches that the stream does not have, oldest first.
 #[derive(Debug, Default)]
 struct Queue {
     batches: VecDeque<Waiting>,
-    /// The records of all of them.
+    /// The number of their records.
     records: u64,
 }
 
@@ -92,7 +90,7 @@ impl Waiting {
     const fn records(&self) -> u32 {
         match self {
             Self::Held { records, .. } => *records,
-            Self::Spooled(batch) => batch.records,
+            Self::Journaled(batch) => batch.records,
         }
     }
 }
@@ -116,16 +114,16 @@ impl Collector {
         credit: Arc<CreditLink>,
         (run, node): (NodeId, String),
         rings: Vec<RecordedCredits>,
-        files: Option<(Spool, DiskLink)>,
+        files: Option<(Journal, DiskLink)>,
     ) -> Self {
-        let (spool, disk) = files.unzip();
+        let (journal, disk) = files.unzip();
         Self {
             credit,
             run,
             node,
             rings,
             taken: Vec::new(),
-            spool,
+            journal,
             disk,
             waiting: Queue::default(),
             held_bytes: 0,
@@ -136,7 +134,7 @@ impl Collector {
         }
     }
 
-    /// Does what there is to do.
+    /// Does one round of work.
     pub(super) fn turn(&mut self, monotonic_ms: u64, unix_ms: u64) {
         self.read_reports();
         while self.settle() {
@@ -154,40 +152,40 @@ impl Collector {
         self.publish_counts();
     }
 
-    /// Takes over the batches of runs that have ended, and what the disk still may not have.
+    /// Takes over the batches of ended runs, and the list of files that still need a sync.
     fn read_reports(&mut self) {
-        let (Some(spool), Some(disk)) = (&mut self.spool, &mut self.disk) else { return };
+        let (Some(journal), Some(disk)) = (&mut self.journal, &mut self.disk) else { return };
         while let Some(report) = disk.report() {
             match report {
                 Report::Adopted(segments) => {
-                    let batches = spool.insert_adopted(segments);
-                    batches.into_iter().for_each(|batch| self.waiting.push(Waiting::Spooled(batch)));
+                    let batches = journal.insert_adopted(segments);
+                    batches.into_iter().for_each(|batch| self.waiting.push(Waiting::Journaled(batch)));
                 }
                 Report::Synced(synced) => {
-                    spool.note_synced(&synced);
+                    journal.note_synced(&synced);
                     synced.error.iter().for_each(|error| note(&mut self.faults.files, error));
                 }
             }
         }
     }
 
-    /// Forgets the first batch if the stream has it. Returns whether it has.
+    /// Forgets the first batch if the stream has it. Returns whether it does.
     fn settle(&mut self) -> bool {
         if !self.credit.take_stored() {
             return false;
         }
         let Some(stored) = self.waiting.pop() else { return false };
-        self.credit.counts.stored.fetch_add(stored.records().into(), Ordering::Relaxed);
-        match (stored, &mut self.spool) {
+        self.credit.counts.stored.add(stored.records().into());
+        match (stored, &mut self.journal) {
             (Waiting::Held { payload, .. }, _) => self.held_bytes -= payload.len(),
-            (Waiting::Spooled(batch), Some(spool)) => spool.settle(&batch),
-            (Waiting::Spooled(_), None) => {}
+            (Waiting::Journaled(batch), Some(journal)) => journal.settle(&batch),
+            (Waiting::Journaled(_), None) => {}
         }
         true
     }
 
-    /// Takes what is in the rings, in the order of time, and ends batches that are full. Clients may announce to several
-    /// workers one after the other.
+    /// Takes the records from the rings in the order of time, since clients may announce to several workers one after
+    /// the other. Ends full batches.
     fn take_records(&mut self, monotonic_ms: u64, unix_ms: u64) {
         let mut taken = std::mem::take(&mut self.taken);
         for ring in &mut self.rings {
@@ -216,16 +214,16 @@ impl Collector {
         }
     }
 
-    /// Lets the batch wait for the stream. One for which there is no room is lost.
+    /// Queues the batch for the stream. A batch without room is lost.
     fn end_batch(&mut self) {
         let records = std::mem::take(&mut self.filling.records);
-        // A batch that is lost leaves a gap, which tells consumers of it.
+        // A lost batch leaves a gap, which shows consumers the loss.
         self.last_sequence += 1;
         let waiting = if self.waiting.batches.len() < BATCHES_MAX { self.keep(records) } else { None };
         match waiting {
             Some(waiting) => self.waiting.push(waiting),
             None => {
-                self.credit.counts.lost_full.fetch_add(records.into(), Ordering::Relaxed);
+                self.credit.counts.lost_full.add(records.into());
                 if let Some(unlogged) = self.faults.full.note(Instant::now()) {
                     tracing::error!(
                         records,
@@ -237,13 +235,13 @@ impl Collector {
         }
     }
 
-    /// Keeps the content of the batch in a file, or if that is impossible in memory.
+    /// Stores the batch in a file, or in memory if that is impossible.
     fn keep(&mut self, records: u32) -> Option<Waiting> {
         let (sequence, bytes) = (self.last_sequence, &self.filling.bytes);
-        if let Some(spool) = &mut self.spool {
-            match spool.append(sequence, records, bytes) {
-                Ok(Some(batch)) => return Some(Waiting::Spooled(batch)),
-                // Memory takes what the files have no room for.
+        if let Some(journal) = &mut self.journal {
+            match journal.append(sequence, records, bytes) {
+                Ok(Some(batch)) => return Some(Waiting::Journaled(batch)),
+                // Memory takes batches for which the files have no room.
                 Ok(None) => {}
                 Err(error) => note(&mut self.faults.files, &error),
             }
@@ -255,27 +253,27 @@ impl Collector {
         Some(Waiting::Held { sequence, records, payload: Bytes::copy_from_slice(bytes) })
     }
 
-    /// Offers the first batch to be published. Batches that cannot be read again are lost.
+    /// Offers the first batch. Batches that cannot be read again are lost.
     fn offer(&mut self) {
-        let Self { credit, waiting, spool, run, faults, .. } = self;
+        let Self { credit, waiting, journal, run, faults, .. } = self;
         credit.offer(|| {
             loop {
                 let batch = match waiting.batches.front()? {
                     Waiting::Held { sequence, payload, .. } => {
                         return Some(Batch { run: *run, sequence: *sequence, payload: payload.clone() });
                     }
-                    Waiting::Spooled(batch) => *batch,
+                    Waiting::Journaled(batch) => *batch,
                 };
-                let spool = spool.as_mut()?;
-                match spool.read(&batch) {
+                let journal = journal.as_mut()?;
+                match journal.read(&batch) {
                     Ok(payload) => {
-                        let SpooledBatch { run, sequence, .. } = batch;
+                        let JournaledBatch { run, sequence, .. } = batch;
                         return Some(Batch { run, sequence, payload: payload.into() });
                     }
                     Err(error) => {
                         note(&mut faults.files, &error);
-                        credit.counts.lost_unreadable.fetch_add(batch.records.into(), Ordering::Relaxed);
-                        spool.settle(&batch);
+                        credit.counts.lost_unreadable.add(batch.records.into());
+                        journal.settle(&batch);
                         waiting.pop();
                     }
                 }
@@ -283,12 +281,12 @@ impl Collector {
         });
     }
 
-    /// Lets the disk have what waits, once a second.
+    /// Syncs waiting batches to the disk, once a second.
     fn sync(&mut self) {
-        let (Some(spool), Some(disk)) = (&mut self.spool, &mut self.disk) else { return };
+        let (Some(journal), Some(disk)) = (&mut self.journal, &mut self.disk) else { return };
         if disk.is_idle()
             && is_due(&mut self.synced, SYNC_EVERY)
-            && let Some(unsynced) = spool.take_unsynced()
+            && let Some(unsynced) = journal.take_unsynced()
         {
             disk.sync(unsynced);
         }
@@ -297,26 +295,25 @@ impl Collector {
     fn publish_counts(&self) {
         let counts = &self.credit.counts;
         let waiting = self.waiting.records + u64::from(self.filling.records);
-        counts.waiting.store(waiting, Ordering::Relaxed);
-        counts.waiting_batches.store(self.waiting.batches.len() as u64, Ordering::Relaxed);
-        counts.spool_bytes.store(self.spool.as_ref().map_or(0, Spool::bytes), Ordering::Relaxed);
+        counts.waiting.set(waiting);
+        counts.spool_bytes.set(self.journal.as_ref().map_or(0, Journal::bytes));
     }
 }
 
 impl Drop for Collector {
-    /// Keeps what was recorded last, as far as there are files.
+    /// Stores the last records, if there are files.
     fn drop(&mut self) {
         self.take_records(shoal_runtime::clock::monotonic_ms(), shoal_runtime::clock::unix_ms());
         while self.settle() {}
         if self.filling.records > 0 {
             self.end_batch();
         }
-        if let Some(spool) = &mut self.spool {
+        if let Some(journal) = &mut self.journal {
             // The other thread may be ending as well.
-            if let Some(error) = spool.take_unsynced().and_then(|unsynced| unsynced.sync().error) {
+            if let Some(error) = journal.take_unsynced().and_then(|unsynced| unsynced.sync().error) {
                 note(&mut self.faults.files, &error);
             }
-            spool.close();
+            journal.close();
         }
         self.publish_counts();
     }
@@ -328,7 +325,7 @@ fn age_ms_max(waiting: usize) -> u64 {
     if waiting == 0 { AGE_MS } else { AGE_MS_IF_OTHERS_WAIT << doublings }
 }
 
-/// Returns whether something is due that was done at this time, and sets the time then.
+/// Returns whether `every` has passed since `last`, and restarts the time then.
 pub(super) fn is_due(last: &mut Option<Instant>, every: Duration) -> bool {
     let now = Instant::now();
     let is_due = last.is_none_or(|last| now >= last + every);
@@ -368,10 +365,10 @@ mod tests {
     fn days_of_a_few_announces_find_room_while_the_stream_is_away() {
         let directory = tempfile::tempdir().unwrap();
         let state = CreditLink::away();
-        let spool = Spool::new(directory.path().to_owned(), NodeId(1));
+        let journal = Journal::new(directory.path().to_owned(), NodeId(1));
         let (_disk, link) = disk(Arc::clone(&state), directory.path().to_owned(), NodeId(1));
         let node = (NodeId(1), "a".to_owned());
-        let mut collector = Collector::new(Arc::clone(&state), node, Vec::new(), Some((spool, link)));
+        let mut collector = Collector::new(Arc::clone(&state), node, Vec::new(), Some((journal, link)));
         let record = |unix_ms| CreditRecord { unix_ms, credit: credit() };
         // Three days of two announces a second.
         let end_ms = 3 * DAY_MS;
@@ -381,11 +378,8 @@ mod tests {
             collector.turn(ms, ms);
             ended = ended.max(ms - collector.filling.since_ms);
         }
-        let summary = state.summary();
-        assert_eq!(
-            (summary.waiting, summary.lost),
-            (end_ms / 500, [("ring_full", 0), ("spool_full", 0), ("unreadable", 0)])
-        );
+        let stats = state.stats();
+        assert_eq!((stats.waiting, stats.lost.values().sum::<u64>()), (end_ms / 500, 0));
         assert!(collector.waiting.batches.len() < BATCHES_MAX / 4 * 3);
         assert!(ended <= 33_000, "a crash would lose {ended} ms");
     }

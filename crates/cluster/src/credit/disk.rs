@@ -1,9 +1,8 @@
-//! The thread that waits for the disk, so that the one that empties the rings does not: it lets the disk have what was appended,
-//! and reads the files of runs that have ended.
+//! The thread that waits for the disk, so that the one that empties the rings does not: it syncs appended files, and
+//! reads the files of ended runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -13,18 +12,16 @@ use tokio::time::Instant;
 use super::CreditLink;
 use super::adopt::{AdoptedSegment, Adopter};
 use super::collect::is_due;
-use super::spool::{Synced, Unsynced};
+use super::journal::{Synced, Unsynced};
 
-/// How often the thread looks for work.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often the files of runs that have ended are looked for. At an upgrade, the run before ends while this one goes on.
+/// How often to look for the files of ended runs. During an upgrade, the earlier run ends while this one goes on.
 const ADOPT_EVERY: Duration = Duration::from_secs(2);
 
-/// Maximum number of reports that wait: one of each kind.
+/// Maximum number of waiting reports: one of each kind.
 const REPORTS_MAX: usize = 2;
 
-/// The work of the thread.
 pub(super) struct Disk {
     credit: Arc<CreditLink>,
     adopter: Adopter,
@@ -33,20 +30,19 @@ pub(super) struct Disk {
     reports: SyncSender<Report>,
 }
 
-/// The other end, at the thread that appends.
+/// The other end, in the thread that appends.
 pub(super) struct DiskLink {
     unsynced: SyncSender<Unsynced>,
     reports: Receiver<Report>,
     is_syncing: bool,
 }
 
-/// A report of the thread.
 pub(super) enum Report {
     Synced(Synced),
     Adopted(Vec<AdoptedSegment>),
 }
 
-/// Returns the work of the thread, and the other end.
+/// Returns the work of the thread, and its other end.
 pub(super) fn disk(credit: Arc<CreditLink>, directory: PathBuf, run: NodeId) -> (Disk, DiskLink) {
     let (to_sync, unsynced) = sync_channel(1);
     let (reports, reported) = sync_channel(REPORTS_MAX);
@@ -55,15 +51,15 @@ pub(super) fn disk(credit: Arc<CreditLink>, directory: PathBuf, run: NodeId) -> 
 }
 
 impl Disk {
-    /// Does what there is to do.
+    /// Does one round of work.
     pub(super) fn turn(&mut self) {
         while let Ok(unsynced) = self.unsynced.try_recv() {
             self.report(Report::Synced(unsynced.sync()));
         }
-        // A run that ends leaves them to the next one.
+        // An ending run leaves the files to the next one.
         if !self.credit.is_leaving() && is_due(&mut self.adopted, ADOPT_EVERY) {
             let adopted = self.adopter.adopt(|| self.credit.is_leaving());
-            self.credit.counts.lost_unreadable.fetch_add(adopted.lost_records, Ordering::Relaxed);
+            self.credit.counts.lost_unreadable.add(adopted.lost_records);
             if !adopted.segments.is_empty() {
                 self.report(Report::Adopted(adopted.segments));
             }
@@ -77,17 +73,17 @@ impl Disk {
 }
 
 impl DiskLink {
-    /// Returns whether the thread has nothing to sync at present.
+    /// Returns whether the thread has nothing to sync.
     pub(super) const fn is_idle(&self) -> bool {
         !self.is_syncing
     }
 
-    /// Lets the thread sync these files.
+    /// Makes the thread sync these files.
     pub(super) fn sync(&mut self, unsynced: Unsynced) {
         self.is_syncing = self.unsynced.try_send(unsynced).is_ok();
     }
 
-    /// Returns something that the thread has done, without waiting.
+    /// Returns a report of the thread, without waiting.
     pub(super) fn report(&mut self) -> Option<Report> {
         let report = self.reports.try_recv().ok()?;
         self.is_syncing &= !matches!(report, Report::Synced(_));

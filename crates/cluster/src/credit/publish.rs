@@ -1,8 +1,7 @@
-//! The task that publishes batches, one at a time: the next one follows when the stream has the last one.
+//! The task that publishes batches, one at a time: the next one follows once the stream has the last one.
 //!
-//! More batches on their way at a time would be faster over long distances. But a batch that fails among others that do
-//! not would come after them, and consumers could not tell by one number for each run what they have credited. Batches
-//! of 128 KiB make up for it.
+//! More concurrent batches would be faster over long distances. But a batch that failed among others would come after
+//! them, and consumers could not record their progress as one number per run. Batches of 128 KiB make up for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,23 +9,23 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::sleep;
 
-use super::super::jetstream::{Copies, Fault, JetStream, nanoseconds};
-use super::{Batch, CreditLink, Phase};
+use super::super::jetstream::{Availability, Copies, Fault, JetStream, nanoseconds};
+use super::{Batch, CreditLink};
 
-/// Maximum size of the stream in bytes: the first for which the account has room.
+/// Maximum size of the stream in bytes: the first one for which the account has room.
 const STREAM_BYTES_MAX: [u64; 2] = [1 << 30, 128 << 20];
 
-/// The age at which records are removed from it.
+/// The age at which the stream removes records.
 const STREAM_AGE_MAX: Duration = Duration::from_hours(7 * 24);
 
-/// Time for which the stream ignores a batch that it has already.
+/// Time for which the stream ignores a repeated batch.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(10);
 
 /// Pauses after faults: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
 
-/// How often the task looks for NATS.
+/// How often the task checks for NATS.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Publishes the batches of a node, forever.
@@ -56,7 +55,7 @@ async fn publish_until_fault(
     if let Err(fault) = open(credit, jetstream, copies).await {
         return fault;
     }
-    // Whether a stream that is there takes batches is not known before it has taken the one that waits.
+    // The stream may exist and still refuse batches. Only an accepted batch proves that it takes them.
     if credit.offered().is_none() {
         credit.note_accepted();
     }
@@ -74,7 +73,6 @@ async fn publish_until_fault(
     }
 }
 
-/// Finds the stream, or creates it.
 async fn open(credit: &CreditLink, jetstream: &JetStream, copies: &mut Copies) -> Result<(), Fault> {
     let config = |bytes_max: u64| {
         json!({
@@ -93,27 +91,23 @@ async fn open(credit: &CreditLink, jetstream: &JetStream, copies: &mut Copies) -
 
 impl CreditLink {
     fn note_accepted(&self) {
-        let before = core::mem::replace(&mut self.exchange().phase, Phase::Accepted);
-        if before != Phase::Accepted {
+        let before = core::mem::replace(&mut self.exchange.lock().phase, Availability::Used);
+        if before != Availability::Used {
             tracing::info!(stream = self.stream, "the stream takes the credit of users");
         }
     }
 
-    /// Records why the stream does not take batches, and logs that once.
+    /// Records why the stream does not take batches, and logs the reason once.
     fn note_fault(&self, fault: Fault) {
-        let fault = match fault {
-            Fault::NoReply(subject) if self.link.may_not_publish(&subject) => Fault::NotPermitted(subject),
-            fault => fault,
-        };
+        let fault = fault.explained(&self.link);
         let reason = match &fault {
             Fault::NoStream => "the stream does not exist".to_owned(),
             Fault::Full => "the stream is full".to_owned(),
             fault => fault.to_string(),
         };
         let is_refused = fault.is_lasting() || matches!(fault, Fault::Full | Fault::Refused(_));
-        let phase =
-            if is_refused { Phase::Refused(reason.clone()) } else { Phase::Away(Some(reason.clone())) };
-        let before = core::mem::replace(&mut self.exchange().phase, phase.clone());
+        let phase = Availability::after(is_refused, reason.clone());
+        let before = core::mem::replace(&mut self.exchange.lock().phase, phase.clone());
         if before != phase && self.link.is_connected() {
             tracing::warn!(
                 stream = self.stream,

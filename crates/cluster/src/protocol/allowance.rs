@@ -1,12 +1,12 @@
-//! How much may be done for other nodes in a time.
+//! How much a node may do for other nodes in a time.
 //!
-//! A request is small and its reply may be large, so replies have an allowance: batches that are sent again by node and
-//! for all nodes together, parts of a snapshot by the time since the last repetition. Batches that wait count with the
-//! memory of their places, and are copies: a message may be a small part of a large buffer of the client library. A
-//! node whose snapshots fail again and again is asked last, and a node that joins does without it. Sequence numbers
-//! that no node reaches in years are malformed, so that sums of them cannot overflow.
+//! A request is small and its reply may be large, so replies have an allowance: repeated batches by node and for all
+//! nodes together, repeated parts of a snapshot by the time since the last repetition. Waiting batches count with the
+//! memory of their places. They are copies, since a message may be a small part of the client library's large buffer. A
+//! node whose snapshots fail repeatedly is asked last, and a joining node does without it. Sequence numbers that no
+//! node reaches in years are malformed, so that their sums cannot overflow.
 
-/// An amount that fills up at a rate, to the amount of a second.
+/// An amount that refills at a rate, up to the amount of a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Allowance {
     per_s: u64,
@@ -16,12 +16,11 @@ pub(crate) struct Allowance {
 }
 
 impl Allowance {
-    /// Creates an allowance of this amount a second, which is full.
+    /// Creates a full allowance of this amount a second.
     pub(crate) const fn new(per_s: u64, now_ms: u64) -> Self {
         Self { per_s, left: 1000 * per_s, filled_ms: now_ms }
     }
 
-    /// Returns the amount that may be taken now.
     pub(crate) fn available(&mut self, now_ms: u64) -> u64 {
         let earned = now_ms.saturating_sub(self.filled_ms).min(1000) * self.per_s;
         self.left = (self.left + earned).min(1000 * self.per_s);
@@ -29,7 +28,7 @@ impl Allowance {
         self.left / 1000
     }
 
-    /// Takes an amount, or all if there is less.
+    /// Takes an amount, or the whole rest if there is less.
     pub(crate) const fn take(&mut self, amount: u64) {
         self.left = self.left.saturating_sub(amount.saturating_mul(1000));
     }

@@ -5,10 +5,11 @@ use core::num::ParseIntError;
 use core::str::FromStr;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
+use shoal_base::metrics::labels;
 use shoal_base::{Delta, Presence};
 
-/// The identity of a run of a node: a random number that it draws at its start.
+/// The identity of a node's run: a random number that it draws at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -35,7 +36,7 @@ pub struct Settings {
     pub name: String,
     /// The identity of this run.
     pub id: NodeId,
-    /// Maximum size of the batches that are retained to be sent again, in bytes.
+    /// Maximum size of the batches that are retained for resends, in bytes.
     pub retained_bytes_max: usize,
 }
 
@@ -44,30 +45,29 @@ pub trait Swarms {
     /// The progress of an export.
     type Export;
 
-    /// Applies deltas of other nodes, in this order. They are of announces `age_ms` ago, usually 0: a batch that had to be sent
-    /// again is older.
+    /// Applies deltas of other nodes, in this order. Their announces were `age_ms` ago, usually 0: a resent batch is
+    /// older.
     fn apply(&mut self, deltas: &[Delta], age_ms: u64);
 
-    /// Applies deltas of peers of WebTorrent that are connected to the node `from`, in this order.
+    /// Applies deltas of WebTorrent peers that are connected to the node `from`, in this order.
     fn apply_presences(&mut self, from: NodeId, presences: &[Presence]);
 
-    /// Handles a message of another node for clients of this one, see [`Node::send_to`](crate::protocol::Node::send_to).
+    /// Handles a message of another node for clients of this one, see
+    /// [`Node::send_to`](crate::protocol::Node::send_to).
     fn deliver(&mut self, from: NodeId, message: &[u8]);
 
-    /// Forgets the peers of WebTorrent that are connected to a node, which is lost.
+    /// Forgets the WebTorrent peers of a lost node.
     fn forget(&mut self, node: NodeId);
 
     /// Begins an export.
     fn begin_export(&mut self, scope: Scope) -> Self::Export;
 
-    /// Appends the next block of an export to `block`, which is empty. Returns whether more may follow. A block is at most
-    /// [`Swarms::BLOCK_BYTES_MAX`] long, and may be empty.
+    /// Appends the next block of an export to `block`, which is empty. Returns whether more may follow. A block is at
+    /// most [`Swarms::BLOCK_BYTES_MAX`] long, and may be empty.
     fn export(&mut self, export: &mut Self::Export, block: &mut Vec<u8>) -> bool;
 
-    /// Merges a block of the node `from` into the swarms. Its content may be older than what is known here, which then remains.
-    ///
-    /// # Errors
-    /// Fails if the block is none.
+    /// Merges a block of the node `from` into the swarms. Newer knowledge of this node remains. Fails if the bytes are
+    /// no valid block.
     fn adopt(&mut self, from: NodeId, block: &[u8]) -> Result<(), Damaged>;
 
     /// Maximum size of a block in bytes.
@@ -77,13 +77,13 @@ pub trait Swarms {
 /// The content of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// All peers of UDP and HTTP, wherever they have announced.
+    /// All peers of UDP and HTTP, from announces at any node.
     Addresses,
-    /// The peers of WebTorrent that are connected to the node, which no other node knows better.
+    /// The WebTorrent peers that are connected to the node, which knows them best.
     Connected,
 }
 
-/// The error of a block that is damaged, or that a store with other keys has written.
+/// The error of a damaged block, or of one from a store with other keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the block is damaged, or another kind of store has written it")]
 pub struct Damaged;
@@ -97,26 +97,26 @@ pub struct Outgoing {
     pub payload: Bytes,
 }
 
-/// The state of a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeState {
-    /// It collects the swarms of the others, and is not ready.
-    Joining,
-    /// It has what the others have.
-    Ready,
-    /// It has missed something, and collects the swarms again while it serves.
-    Resyncing,
-    /// It has no connection to the bus, or none to a server that knows another node.
-    Alone,
-    /// It uses another version of the protocol.
-    OtherVersion,
-    /// No message of it has arrived for some seconds.
-    Lost,
+labels! {
+    /// The state of a node.
+    pub enum NodeState {
+        /// It collects the swarms of the others, and is not ready.
+        Joining = "joining",
+        /// It has what the others have.
+        Ready = "ready",
+        /// It has missed something, and collects the swarms again while it serves.
+        Resyncing = "resyncing",
+        /// It has no connection to the bus, or none to a server that knows another node.
+        Alone = "alone",
+        /// It uses another version of the protocol.
+        OtherVersion = "other-version",
+        /// No message of it has arrived for some seconds.
+        Lost = "lost",
+    }
 }
 
 /// Counters of a node since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counters {
     /// Deltas of this node.
     pub deltas_out: u64,
@@ -138,9 +138,9 @@ pub struct Counters {
     pub requested: u64,
     /// Batches that were sent again for other nodes.
     pub resent: u64,
-    /// Batches that are lost, so that a snapshot has to replace them.
+    /// Lost batches, which a snapshot has to replace.
     pub lost: u64,
-    /// Streams of batches whose digest differs from that of their node.
+    /// Streams of batches whose digest differs from their node's digest.
     pub diverged: u64,
     /// Messages that are not well-formed.
     pub malformed: u64,
@@ -156,7 +156,7 @@ pub struct Counters {
     pub resyncs: u64,
     /// Snapshots that were begun and not received to the end.
     pub failed_resyncs: u64,
-    /// Snapshots that another node refused, since it was busy with others. They are requested again.
+    /// Snapshots that another node refused because it was busy with others. They are requested again.
     pub refused_resyncs: u64,
     /// Snapshots that were begun for other nodes.
     pub exports: u64,
@@ -167,7 +167,7 @@ pub struct Counters {
 }
 
 /// The state of a node and what it knows of the others.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Status {
     /// Its name.
     pub name: String,
@@ -184,22 +184,22 @@ pub struct Status {
 }
 
 /// The knowledge of a node about another one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
     /// Its identity.
     pub id: String,
-    /// Its state, as far as it is known.
+    /// Its last known state.
     pub state: NodeState,
     /// The time since its last message, in milliseconds.
     pub heard_ms_ago: u64,
     /// The time of a message there and back, in milliseconds, once it was measured.
     pub round_trip_ms: Option<u64>,
-    /// How long its last batch was on its way, in milliseconds, once that can be told.
+    /// How long its last batch was on its way, in milliseconds, once that is known.
     pub lag_ms: Option<u64>,
     /// Batches that it has sent and that are not applied here.
     pub behind: u64,
-    /// Deltas a second that it has sent lately.
+    /// Deltas a second that it has sent recently.
     pub deltas_per_s: f64,
 }

@@ -1,12 +1,12 @@
 //! The encoding of credit: announces of users in batches, for the program that credits users.
 //!
-//! A batch is a message. It begins with a head, and records follow to its end. Numbers of the head are little-endian; those of
-//! records are LEB128, seven bits a byte, the lowest first. docs/credit.md tells consumers how to read them.
+//! A batch is a message: a head, and records to its end. Numbers of the head are little-endian; those of records are
+//! LEB128, seven bits a byte, the lowest first. docs/credit.md tells consumers how to read them.
 //!
 //! | Head | Meaning |
 //! |---|---|
 //! | 1 byte | the version, 1 |
-//! | 8 bytes | the run of the node, which is another one after each start |
+//! | 8 bytes | the run of the node, which is new after each start |
 //! | 8 bytes | the sequence number of the batch in the run, from 1 |
 //! | 1 byte and as many as it says | the name of the node |
 //!
@@ -16,8 +16,8 @@
 //! | a number | milliseconds since 1970 |
 //! | 1 byte and as many as it says | the subject of the token |
 //! | 20 bytes | the info hash |
-//! | 20 bytes | the peer id, if the flags say so |
-//! | up to three numbers | bytes uploaded, downloaded and left, as far as the flags say so |
+//! | 20 bytes | the peer id, if flagged |
+//! | up to three numbers | bytes uploaded, downloaded and left, each if flagged |
 
 use shoal_base::{Credit, CreditProtocol, Event, InfoHash, PeerId, SUBJECT_BYTES_MAX, Subject, Transfer};
 
@@ -73,7 +73,7 @@ pub fn credit_subject(cluster: &str) -> String {
     format!("shoal.{cluster}.credit")
 }
 
-/// Appends the head of a batch. Of a name that is too long, the beginning is taken.
+/// Appends the head of a batch. A name that is too long is cut off.
 pub fn encode_credit_head(head: &CreditHead<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(&credit_head_prefix(head.run));
     out.extend_from_slice(&head.sequence.to_le_bytes());
@@ -81,7 +81,7 @@ pub fn encode_credit_head(head: &CreditHead<'_>, out: &mut Vec<u8>) {
     write_text(head.node.get(..end.unwrap_or(0)).unwrap_or_default(), out);
 }
 
-/// Returns the bytes with which all batches of a run begin.
+/// Returns the first bytes of all batches of a run.
 pub(crate) fn credit_head_prefix(run: NodeId) -> [u8; 9] {
     let [a, b, c, d, e, f, g, h] = run.0.to_le_bytes();
     [VERSION, a, b, c, d, e, f, g, h]
@@ -120,10 +120,8 @@ pub fn encode_credit(record: &CreditRecord, out: &mut Vec<u8>) {
     [uploaded, downloaded, left].into_iter().flatten().for_each(|number| write_number(number, out));
 }
 
-/// Reads a batch. Replaces `records` by its records, and returns its head.
-///
-/// # Errors
-/// Fails if the bytes are no batch of this version. Then the content of `records` is unspecified.
+/// Reads a batch. Replaces the content of `records`, and returns the head. Fails if the bytes are no batch of this
+/// version. The content of `records` is then unspecified.
 pub fn decode_credits<'b>(
     batch: &'b [u8],
     records: &mut Vec<CreditRecord>,
@@ -188,7 +186,7 @@ const fn low_bits(number: u64) -> u8 {
     number.to_le_bytes()[0] & 0x7f
 }
 
-/// Reads a number, which has one encoding: the shortest.
+/// Reads a number, which has one valid encoding: the shortest.
 fn read_number(reader: &mut Reader<'_>) -> Result<u64, Malformed> {
     let mut number = 0;
     for shift in (0..u64::BITS).step_by(7) {

@@ -1,14 +1,14 @@
 //! The encoding of deltas.
 //!
-//! A delta is a byte of flags, the info hash unless it is that of the delta before, and the peer: its address and port, or for
-//! WebTorrent its peer id and source. An IPv4 announce takes 27 bytes, or 7 for the same torrent; an IPv6 announce 39, or 19;
-//! one over WebTorrent 48, or 28.
+//! A delta is a byte of flags, the info hash unless the previous delta has the same, and the peer: its address and
+//! port, or for WebTorrent its peer id and source. An IPv4 announce takes 27 bytes, or 7 for the same torrent; an IPv6
+//! announce 39, or 19; a WebTorrent announce 48, or 28.
 //!
 //! | Bits of the flags | Meaning |
 //! |---|---|
 //! | 0 and 1 | the action: 0 leech, 1 seed, 2 complete, 3 stop |
 //! | 2 and 3 | the peer: 0 an IPv4 address, 1 an IPv6 address, 2 a peer of WebTorrent |
-//! | 4 | the torrent is that of the delta before |
+//! | 4 | the torrent is the same as in the previous delta |
 //! | 5 to 7 | zero |
 
 use core::net::IpAddr;
@@ -17,7 +17,7 @@ use shoal_base::{Action, Delta, InfoHash, PeerId, PeerV4, PeerV6, Presence};
 
 use crate::protocol::message::{Malformed, Reader};
 
-/// Maximum length of an encoded delta in bytes: that of a peer of WebTorrent.
+/// Maximum length of an encoded delta in bytes: of a WebTorrent peer.
 pub const DELTA_BYTES_MAX: usize = 1 + 20 + 20 + 7;
 
 const ACTION: u8 = 0b11;
@@ -29,26 +29,25 @@ const SAME_TORRENT: u8 = 1 << 4;
 /// The content of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deltas {
-    /// Those of peers of UDP and HTTP, in order.
+    /// Deltas of UDP and HTTP peers, in order.
     pub addresses: Vec<Delta>,
-    /// Those of peers of WebTorrent, in order.
+    /// Deltas of WebTorrent peers, in order.
     pub presences: Vec<Presence>,
 }
 
 impl Deltas {
-    /// Returns their number.
+    /// Returns the number of deltas.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.addresses.len() + self.presences.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no deltas.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the torrents of all of them.
     pub(crate) fn torrents(&self) -> impl Iterator<Item = &InfoHash> {
         let of_presences = self.presences.iter().map(|presence| &presence.info_hash);
         self.addresses.iter().map(|delta| &delta.info_hash).chain(of_presences)
@@ -60,7 +59,7 @@ impl Deltas {
     }
 }
 
-/// Appends a delta. `before` is the torrent of the delta before it, if there is one.
+/// Appends a delta. `before` is the torrent of the previous delta, if any.
 pub fn encode_delta(delta: &Delta, before: Option<&InfoHash>, out: &mut Vec<u8>) {
     let family = if delta.ip.is_ipv6() { V6 } else { V4 };
     write_head(family, delta.action, &delta.info_hash, before, out);
@@ -92,10 +91,8 @@ fn write_head(peer: u8, action: Action, info_hash: &InfoHash, before: Option<&In
     }
 }
 
-/// Replaces `deltas` by those of an encoding.
-///
-/// # Errors
-/// Fails if the bytes are no such encoding. Then the content of `deltas` is unspecified.
+/// Replaces the content of `deltas` by decoded ones. Fails if the bytes are no valid encoding. The content of `deltas`
+/// is then unspecified.
 pub fn decode_deltas(bytes: &[u8], deltas: &mut Deltas) -> Result<(), Malformed> {
     deltas.clear();
     let mut reader = Reader::new(bytes);

@@ -1,7 +1,7 @@
 //! The encoding of messages.
 //!
-//! A message is the version and the kind, a byte each, the identity of the sender (8 bytes), the body, and the CRC-32 of all of
-//! that (4 bytes). Numbers are little-endian. A later version may change nothing but kinds and bodies.
+//! A message is the version and the kind, a byte each, the identity of the sender (8 bytes), the body, and the CRC-32
+//! of all of that (4 bytes). Numbers are little-endian. A later version may only change kinds and bodies.
 //!
 //! | Kind | Body |
 //! |---|---|
@@ -23,13 +23,14 @@ use bytes::Bytes;
 use crate::protocol::api::{NodeId, Scope};
 use crate::protocol::subject::{NAME_BYTES_MAX, SHARDS};
 
-/// Maximum sequence number of a batch: that of a million batches a second for nine years. Sums of some are far from an overflow.
+/// Maximum sequence number of a batch: a million batches a second for nine years. Sums of a few are far from an
+/// overflow.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 48;
 
 /// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
 
-/// Size of everything of a message but its body.
+/// Size of a message without its body.
 pub(crate) const FRAME_BYTES: usize = 1 + 1 + 8 + 4;
 
 /// Size of a batch without its deltas.
@@ -50,17 +51,17 @@ pub enum Message<'a> {
     Hello(Box<Hello<'a>>),
     /// The sender ends.
     Goodbye,
-    /// The receiver is to send some batches again.
+    /// The receiver should resend these batches.
     Resend { shard: usize, first: u64, last: u64 },
-    /// The sender has batches from this one on only.
+    /// The sender only has batches from this one on.
     Gone { shard: usize, first: u64 },
-    /// The receiver is to send parts of a snapshot from this one on.
+    /// The receiver should send parts of a snapshot from this one on.
     Fetch { snapshot: u32, next: u32, scope: Scope },
     /// A part of a snapshot.
     Part { snapshot: u32, part: u32, is_last: bool, block: &'a [u8] },
     /// The sender exports no such snapshot at present.
     Refused { snapshot: u32 },
-    /// The receiver is to answer with the same time.
+    /// The receiver should answer with the same time.
     Ping { at_ms: u64 },
     /// The answer.
     Pong { at_ms: u64 },
@@ -107,7 +108,7 @@ impl<'a> Heads<'a> {
 /// The state of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// Whether others may fetch its swarms.
+    /// Whether it misses nothing that it knows of.
     pub is_ready: bool,
     /// Whether it misses nothing, as far as it knows.
     pub is_whole: bool,
@@ -148,7 +149,7 @@ impl StreamHead {
 pub enum Decoded<'a> {
     /// A message of this version.
     Message {
-        /// The sender, as far as it says the truth.
+        /// The claimed sender.
         from: NodeId,
         /// The content.
         message: Message<'a>,
@@ -160,10 +161,7 @@ pub enum Decoded<'a> {
     },
 }
 
-/// Reads a message.
-///
-/// # Errors
-/// Fails if the bytes are no message of this version, and do not say that they are of another one.
+/// Reads a message. Fails if the bytes are no message of this version, and do not claim another version.
 pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
     let (checked, checksum) = bytes.split_last_chunk::<4>().ok_or(Malformed)?;
     if crc32fast::hash(checked) != u32::from_le_bytes(*checksum) {
@@ -250,7 +248,7 @@ impl Message<'_> {
         }
     }
 
-    /// Returns about how long the body is.
+    /// Returns the approximate length of the body.
     const fn body_bytes(&self) -> usize {
         match self {
             Self::Batch { deltas: bytes, .. }
@@ -341,7 +339,6 @@ fn write_shard(shard: usize, out: &mut Vec<u8>) {
     out.push(u8::try_from(shard).expect("there are 16 shards"));
 }
 
-/// Reads fields one after another.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -356,7 +353,6 @@ impl<'a> Reader<'a> {
         self.bytes.is_empty()
     }
 
-    /// Returns the next bytes.
     pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let (array, rest) = self.bytes.split_first_chunk().ok_or(Malformed)?;
         self.bytes = rest;

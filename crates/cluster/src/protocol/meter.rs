@@ -1,22 +1,23 @@
 //! Measures how long messages of another node are on their way, without clocks that agree.
 //!
-//! The difference between the clock here at the arrival and the clock there at the departure is the offset of the clocks plus
-//! the delay. The least difference of some minutes stands for the offset plus the shortest delay, which is half of a round
-//! trip. So clocks may differ by any amount, and drift. Hellos are measured, since a batch may have been sent again.
+//! The difference between the local clock at the arrival and the remote clock at the departure is the offset of the
+//! clocks plus the delay. The least difference of some minutes stands for the offset plus the shortest delay, which is
+//! half of a round trip. So clocks may differ by any amount, and drift. Only hellos are measured, since a batch may be
+//! a resend.
 
-/// The time after which a least difference is forgotten, once or twice of it, in milliseconds.
+/// The time in milliseconds after which a least difference is forgotten, at most twice.
 const WINDOW_MS: u64 = 120_000;
 
-/// The offset of the clock of another node, with the shortest delay.
+/// The offset of another node's clock, with the shortest delay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DelayMeter {
-    /// The least differences of the current window and of the one before, in milliseconds.
+    /// The least differences of the current window and of the previous one, in milliseconds.
     least: [Option<i64>; 2],
     window_ends_ms: u64,
 }
 
 impl DelayMeter {
-    /// Records a message that has not waited anywhere. It left at `sent_ms` on the clock of its node.
+    /// Records a message that has waited nowhere. It left at `sent_ms` on the clock of its node.
     pub(crate) fn calibrate(&mut self, sent_ms: u64, now_ms: u64) {
         let difference = now_ms.wrapping_sub(sent_ms).cast_signed();
         if now_ms >= self.window_ends_ms {
@@ -27,7 +28,7 @@ impl DelayMeter {
         *least = Some(least.map_or(difference, |least| least.min(difference)));
     }
 
-    /// Returns how much longer a message was on its way than the quickest one, in milliseconds.
+    /// Returns how much longer than the quickest message this one was on its way, in milliseconds.
     pub(crate) fn excess_ms(&self, sent_ms: u64, now_ms: u64) -> Option<u64> {
         let least = self.least.iter().flatten().min()?;
         let difference = now_ms.wrapping_sub(sent_ms).cast_signed();

@@ -1,5 +1,5 @@
-//! One node: everything that it receives, remembers and sends. Batches of other nodes are in [`batches`], snapshots in
-//! [`snapshots`].
+//! One node: everything that it receives, remembers and sends. [`batches`] has the batches of other nodes,
+//! [`snapshots`] the snapshots.
 
 mod batches;
 mod snapshots;
@@ -18,7 +18,7 @@ use crate::protocol::remote::Remote;
 use crate::protocol::resync::{self, Exports, Fetch};
 use crate::protocol::subject::{NAME_BYTES_MAX, SHARDS, Subject, Subjects};
 
-/// Maximum number of nodes that are known.
+/// Maximum number of known nodes.
 const NODES_MAX: usize = 128;
 
 /// Maximum number of messages that wait to be sent.
@@ -27,7 +27,7 @@ const OUTGOING_MAX: usize = 4096;
 /// Maximum size of all batches that wait for earlier ones, in bytes.
 pub const WAITING_BYTES_MAX: usize = 16 << 20;
 
-/// Maximum size of a message that is read, in bytes: that of a part of a snapshot.
+/// Maximum size of an accepted message in bytes: a part of a snapshot.
 pub const MESSAGE_BYTES_MAX: usize = 512 * 1024;
 
 /// The interval of hellos in milliseconds.
@@ -36,7 +36,7 @@ const HELLO_MS: u64 = 1_000;
 /// Minimum time between two hellos that answer new nodes, in milliseconds.
 const ANSWER_MS: u64 = 100;
 
-/// The time for which a node that joins waits for the hellos of others, in milliseconds.
+/// How long a joining node waits for the hellos of others, in milliseconds.
 const JOIN_MS: u64 = 1_500;
 
 /// The time after which a node without a bus serves alone, in milliseconds.
@@ -49,29 +49,28 @@ pub struct Node<E> {
     name: String,
     subjects: Subjects,
     started_ms: u64,
-    /// Since when there has been a bus.
+    /// Since when the bus is connected.
     connected_ms: Option<u64>,
-    /// Whether it has collected the swarms of the others, or there was no other.
+    /// Whether the node has collected the swarms of the others, or there was no other.
     has_joined: bool,
-    /// The same without the peers that are connected to the others.
+    /// Whether it has collected them except for the peers that are connected to the others.
     has_swarms: bool,
     outbox: Outbox,
     remotes: BTreeMap<NodeId, Remote>,
-    /// The size of all batches that wait for earlier ones, as of the last call of `run` or more.
+    /// An upper bound for the size of all batches that wait for earlier ones, from the last call of `run`.
     waiting_bytes: usize,
     outgoing: VecDeque<Outgoing>,
     fetch: Option<Fetch>,
     /// The number of the next snapshot, and when it may begin.
     next_snapshot: u32,
     resync_after_ms: u64,
-    /// Snapshots that have failed since the last one that has not.
+    /// Failed snapshots since the last success.
     failures: u32,
     resends: Allowance,
     exports: Exports<E>,
     hello_ms: Option<u64>,
     /// Whether a node has appeared that does not know this one.
     owes_hello: bool,
-    /// The deltas of the batch that is being applied.
     deltas: Deltas,
     counters: Counters,
 }
@@ -116,13 +115,14 @@ impl<E> Node<E> {
         self.subjects.subscriptions(self.id)
     }
 
-    /// Returns whether clients can be sent here: it has collected the swarms of the others, or there is no other.
+    /// Returns whether clients can be sent here: the node has collected the swarms of the others, or there is no other.
     #[must_use]
     pub const fn is_ready(&self) -> bool {
         self.has_joined
     }
 
-    /// Records that the bus is there, or away. Messages that wait while it is away are dropped, and sent again on request.
+    /// Records that the bus is connected or away. Messages that wait while it is away are dropped, and resent on
+    /// request.
     pub fn set_connected(&mut self, is_connected: bool, now_ms: u64) {
         if !is_connected {
             self.connected_ms = None;
@@ -150,8 +150,8 @@ impl<E> Node<E> {
         }
     }
 
-    /// Sends a message for clients of another node, at most [`RELAY_BYTES_MAX`](Self::RELAY_BYTES_MAX) long. It is not sent
-    /// again if it is lost.
+    /// Sends a message for clients of another node, at most [`RELAY_BYTES_MAX`](Self::RELAY_BYTES_MAX) long. A lost
+    /// message is not resent.
     pub fn send_to(&mut self, node: NodeId, content: &[u8]) {
         if self.connected_ms.is_some() {
             self.counters.relayed_out += 1;
@@ -159,7 +159,7 @@ impl<E> Node<E> {
         }
     }
 
-    /// Takes a message of the bus.
+    /// Handles a message from the bus.
     pub fn receive<S: Swarms<Export = E>>(
         &mut self,
         subject: &str,
@@ -195,14 +195,14 @@ impl<E> Node<E> {
         }
     }
 
-    /// Does what is due. Call it at least every 10 ms.
+    /// Does the due work. To be called at least every 10 ms.
     pub fn run<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         while let Some(batch) = self.outbox.due(now_ms) {
             self.publish(batch);
         }
         self.forget_lost(now_ms, swarms);
         if self.connected_ms.is_none() {
-            // The others are asked when they appear.
+            // The other nodes are asked when they appear.
             if !self.has_joined && now_ms >= self.started_ms + ALONE_MS {
                 self.join_alone(now_ms, swarms);
             }
@@ -224,8 +224,8 @@ impl<E> Node<E> {
         self.outgoing.pop_front()
     }
 
-    /// Returns the bytes of all messages that the node holds: those that it retains for others, those that wait for earlier ones, and
-    /// those that were not taken yet.
+    /// Returns the bytes of all messages that the node holds: those retained for others, those that wait for earlier
+    /// ones, and those not taken yet.
     #[must_use]
     pub fn held_bytes(&self) -> [usize; 3] {
         let waiting = self.remotes.values().map(Remote::waiting_bytes).sum();
@@ -233,7 +233,7 @@ impl<E> Node<E> {
         [self.outbox.retained_bytes(), waiting, outgoing]
     }
 
-    /// Tells the others that this node ends. Its last messages are then to be sent.
+    /// Tells the others that this node ends. The caller must then send its last messages.
     pub fn leave(&mut self) {
         while let Some(batch) = self.outbox.due(u64::MAX) {
             self.publish(batch);
@@ -243,7 +243,7 @@ impl<E> Node<E> {
         }
     }
 
-    /// Returns what this node does and what it knows of the others.
+    /// Returns the state of this node and its knowledge of the others.
     #[must_use]
     pub fn status(&self, now_ms: u64) -> Status {
         let state = match (
@@ -273,10 +273,10 @@ impl<E> Node<E> {
         }
     }
 
-    /// Returns whether this node misses nothing, as far as it knows.
+    /// Returns whether this node misses nothing that it knows of.
     fn is_whole(&self, now_ms: u64) -> bool {
         let has_source = self.remotes.values().any(|remote| remote.gives_addresses(now_ms));
-        // Without a node that was met, only announces bring what is missing of the others.
+        // Without a node that was met, only announces bring the missing peers of the others.
         let is_replaced = |remote: &Remote| has_source || remote.is_met();
         let misses = |remote: &Remote| {
             remote.diverged_ms().is_some() && is_replaced(remote) || remote.misses_connected(now_ms)
@@ -284,20 +284,21 @@ impl<E> Node<E> {
         self.has_joined && !self.remotes.values().any(misses)
     }
 
-    /// Returns the same for others. A node that has just come back does not know yet what it has missed.
+    /// Returns whether others may rely on it. A node that has just come back does not know yet what it has missed.
     fn is_known_whole(&self, now_ms: u64) -> bool {
         let is_settled = self.connected_ms.is_some_and(|connected_ms| now_ms >= connected_ms + 2 * JOIN_MS);
         self.is_whole(now_ms) && is_settled && !self.remotes.values().any(Remote::has_gap)
     }
 
-    /// Returns a node, which becomes known if there is room. One that has been silent for longest makes room.
+    /// Returns a node. A new one becomes known if there is room, and replaces the one that was silent for longest.
     fn remote(&mut self, id: NodeId, now_ms: u64) -> Option<&mut Remote> {
         if !self.remotes.contains_key(&id) && self.remotes.len() >= NODES_MAX {
             let lost = self.remotes.iter().find(|(_, remote)| remote.is_lost());
             let lost = lost.map(|(&id, _)| id)?;
             self.remotes.remove(&lost);
         }
-        // A node that joins learns from a snapshot where the streams go on. Later, every batch of another node is expected.
+        // A joining node learns from a snapshot where the streams continue. Later, every batch of another node is
+        // expected.
         let is_new = self.has_swarms;
         Some(self.remotes.entry(id).or_insert_with(|| {
             let mut remote = Remote::new(is_new, now_ms);
@@ -388,7 +389,7 @@ impl<E> Node<E> {
         }
     }
 
-    /// Forgets the peers of nodes that are lost, and in the end the nodes.
+    /// Forgets the peers of lost nodes, and finally the nodes.
     fn forget_lost<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         for (&id, remote) in &mut self.remotes {
             if remote.is_newly_lost(now_ms) {
@@ -398,7 +399,7 @@ impl<E> Node<E> {
         self.remotes.retain(|_, remote| !remote.is_forgotten(now_ms));
     }
 
-    /// Tells the others the state of this node, if it is time, and measures the way to them.
+    /// Sends the state of this node, if it is due, and measures the delay to the others.
     fn say_hello(&mut self, now_ms: u64) {
         let interval_ms = if self.owes_hello { ANSWER_MS } else { HELLO_MS };
         if self.hello_ms.is_some_and(|hello_ms| now_ms < hello_ms + interval_ms) {
@@ -428,7 +429,7 @@ impl<E> Node<E> {
 
     fn publish(&mut self, Batch { shard, message }: Batch) {
         self.counters.batches_out += 1;
-        // Without a bus, the others will ask for it.
+        // Without a bus, the others will ask for the batch.
         if self.connected_ms.is_some() {
             self.push(Subject::Delta { shard }, message);
         }

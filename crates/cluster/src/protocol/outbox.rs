@@ -1,4 +1,4 @@
-//! The deltas of this node: collected in batches, numbered, and retained for a while to be sent again.
+//! The deltas of this node: collected in batches, numbered, and retained for resends.
 //!
 //! A batch has up to 16 KiB or 50 ms of changes of one of 16 shards of torrents.
 
@@ -18,14 +18,12 @@ pub const BATCH_BYTES_MAX: usize = 16 * 1024;
 /// Maximum time for which a delta waits for others, in milliseconds.
 const BATCH_MS_MAX: u64 = 50;
 
-/// A batch that is complete.
 #[derive(Debug)]
 pub(crate) struct Batch {
     pub(crate) shard: usize,
     pub(crate) message: Bytes,
 }
 
-/// The deltas of this node.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     id: NodeId,
@@ -38,10 +36,8 @@ pub(crate) struct Outbox {
 
 #[derive(Debug)]
 struct Shard {
-    /// The deltas of the batch that is being collected.
     deltas: Vec<u8>,
     torrent: Option<InfoHash>,
-    /// The time of its first delta.
     since_ms: u64,
     head: StreamHead,
     /// The last batches, without a gap.
@@ -66,17 +62,16 @@ impl Outbox {
         }
     }
 
-    /// Returns the size of the batches that are retained.
     pub(crate) const fn retained_bytes(&self) -> usize {
         self.retained_bytes
     }
 
-    /// Adds a delta. Returns the batch that it completes.
+    /// Adds a delta. Returns the batch if it is complete now.
     pub(crate) fn push(&mut self, delta: &Delta, now_ms: u64) -> Option<Batch> {
         self.append(&delta.info_hash, now_ms, |before, out| encode_delta(delta, before, out))
     }
 
-    /// Adds the delta of a peer of WebTorrent. Returns the batch that it completes.
+    /// Adds the delta of a WebTorrent peer. Returns the batch if it is complete now.
     pub(crate) fn push_presence(&mut self, presence: &Presence, now_ms: u64) -> Option<Batch> {
         self.append(&presence.info_hash, now_ms, |before, out| encode_presence(presence, before, out))
     }
@@ -107,18 +102,16 @@ impl Outbox {
         Some(self.complete(index, now_ms))
     }
 
-    /// Returns the ends of all streams.
     pub(crate) fn heads(&self) -> [StreamHead; SHARDS] {
         core::array::from_fn(|shard| self.shards[shard].head)
     }
 
-    /// Returns a retained batch.
     pub(crate) fn retained(&self, shard: usize, sequence: u64) -> Option<Bytes> {
         let index = sequence.checked_sub(self.first_retained(shard))?;
         self.shards[shard].retained.get(usize::try_from(index).ok()?).cloned()
     }
 
-    /// Returns the sequence number of the first batch of a shard that is retained: the next one if there is none.
+    /// Returns the sequence number of a shard's first retained batch, or the next number if none is retained.
     pub(crate) fn first_retained(&self, shard: usize) -> u64 {
         let Shard { head, retained, .. } = &self.shards[shard];
         head.next - retained.len() as u64

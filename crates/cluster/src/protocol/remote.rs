@@ -18,66 +18,66 @@ pub(crate) const FORGOTTEN_MS: u64 = 600_000;
 /// The interval of pings in milliseconds.
 const PING_MS: u64 = 5_000;
 
-/// Batches a second that are sent again for one node.
+/// Batches a second that are resent for one node.
 const RESENT_PER_S: u64 = 512;
 
-/// The number of failed snapshots of a node after which others do without them.
+/// The number of a node's failed snapshots after which others do without them.
 const FAILURES_MAX: u32 = 3;
 
-/// The pause after a snapshot of a node that has failed, in milliseconds, and its maximum. It doubles with each.
+/// The pause in milliseconds after a node's failed snapshot, which doubles with each, and its maximum.
 const FAILED_PAUSE_MS: (u64, u64) = (1_000, 60_000);
 
-/// The pause after a snapshot that a node has refused, in milliseconds.
+/// The pause after a refused snapshot, in milliseconds.
 const REFUSED_PAUSE_MS: u64 = 500;
 
-/// The time for which a node refuses snapshots until others do without them, in milliseconds. It is also the time after
-/// which a refusal is forgotten.
+/// How long a node may refuse snapshots before others do without them, in milliseconds. A refusal is forgotten after
+/// the same time.
 const REFUSED_MS_MAX: u64 = 10_000;
 
-/// The reason for which a node is asked for a snapshot, from the one that comes first.
+/// Why a node is asked for a snapshot, in descending priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SourceKind {
-    /// Something of this node is missing.
+    /// Batches of this node are missing.
     Diverged,
     /// Its connected peers are missing.
     Connected,
-    /// It may have what is missing of others.
+    /// The node may have missing batches of others.
     Nearest,
 }
 
-/// Another node.
 #[derive(Debug)]
 pub(crate) struct Remote {
     name: String,
     pub(crate) is_ready: bool,
     pub(crate) is_whole: bool,
     has_other_version: bool,
-    /// Whether it was lost, so that its peers of WebTorrent were forgotten.
+    /// Whether the node was lost, so that its WebTorrent peers were forgotten.
     is_lost: bool,
-    /// Since when its peers of WebTorrent have to be fetched from it.
+    /// Since when its WebTorrent peers must be fetched from it.
     missing_ms: Option<u64>,
     heard_ms: u64,
-    /// When it has started, as far as its first hello tells.
+    /// When it started, according to its first hello.
     started_ms: Option<u64>,
     pub(crate) streams: [Stream; SHARDS],
     pub(crate) rate: RateMeter,
     delay: DelayMeter,
-    /// Whether it was lost and has not said hello since. Perhaps it was suspended and its clock stood still, which is no delay.
+    /// Whether it was lost and has not said hello since. Its clock may have stood still in a suspension, which is no
+    /// delay.
     is_clock_doubtful: bool,
-    /// How much longer the last batch was on its way than the quickest message.
+    /// How much longer than the quickest message the last batch was on its way.
     excess_ms: Option<u64>,
     round_trip_ms: Option<u64>,
     pinged_ms: Option<u64>,
-    /// The batches that may be sent again for it.
+    /// The batches that may be resent for it.
     resends: Allowance,
-    /// Snapshots of it that have failed since the last one that has not.
+    /// Failed snapshots of it since the last success.
     failures: u32,
     refusals: Option<Refusals>,
     /// When it may be asked for a snapshot again.
     retry_ms: u64,
 }
 
-/// Snapshots that a node has refused since the last one that it has given.
+/// Refused snapshots since the last one that the node has given.
 #[derive(Clone, Copy, Debug)]
 struct Refusals {
     first_ms: u64,
@@ -85,8 +85,8 @@ struct Refusals {
 }
 
 impl Remote {
-    /// Creates a node whose first message has arrived. Unless it `is_new`, it may have connected peers already, and
-    /// its streams begin later.
+    /// Creates a node whose first message has arrived. Unless it `is_new`, it may already have connected peers, and its
+    /// streams begin later.
     pub(crate) fn new(is_new: bool, now_ms: u64) -> Self {
         Self {
             name: String::new(),
@@ -111,12 +111,12 @@ impl Remote {
         }
     }
 
-    /// Creates a node that others know and that is away.
+    /// Creates a node that is away but known to others.
     pub(crate) fn absent(now_ms: u64) -> Self {
         Self { is_lost: true, heard_ms: now_ms.saturating_sub(LOST_MS), ..Self::new(true, now_ms) }
     }
 
-    /// Records that a message of it has arrived. If it was lost before, its connected peers have to be fetched.
+    /// Records a message of the node. If it was lost before, its connected peers must be fetched.
     pub(crate) fn note_message(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.has_other_version = false;
@@ -126,7 +126,7 @@ impl Remote {
         }
     }
 
-    /// Returns whether it is lost and was not before.
+    /// Returns whether it is lost now and was not before.
     pub(crate) fn is_newly_lost(&mut self, now_ms: u64) -> bool {
         let is_lost = !self.is_alive(now_ms);
         is_lost && !mem::replace(&mut self.is_lost, is_lost)
@@ -137,7 +137,7 @@ impl Remote {
         self.has_other_version = true;
     }
 
-    /// Records its state. Returns whether it is the first.
+    /// Records its hello. Returns whether it is the first one.
     pub(crate) fn greet(&mut self, hello: &Hello<'_>, now_ms: u64) -> bool {
         if self.name != hello.name {
             hello.name.clone_into(&mut self.name);
@@ -160,8 +160,8 @@ impl Remote {
         self.started_ms.is_some()
     }
 
-    /// Records the batch that is the next one of its shard. Returns how much longer it was on its way than the quickest
-    /// message, in milliseconds. That is no longer than since the last hello that did not tell of it, whatever the clocks say.
+    /// Records the next batch of its shard. Returns how much longer than the quickest message it was on its way, in
+    /// milliseconds. This is bounded by the time since the last hello that did not name it, at any state of the clocks.
     pub(crate) fn count_batch(&mut self, shard: usize, sent_ms: u64, deltas: usize, now_ms: u64) -> u64 {
         let untold_ms = self.streams[shard].untold_ms();
         let age_ms_max = untold_ms.map_or(u64::MAX, |untold_ms| now_ms.saturating_sub(untold_ms) + LOST_MS);
@@ -170,27 +170,25 @@ impl Remote {
         self.excess_ms.unwrap_or(0)
     }
 
-    /// Records that it ends.
     pub(crate) const fn leave(&mut self) {
         self.heard_ms = 0;
     }
 
-    /// Returns whether a message of it has arrived lately.
+    /// Returns whether a message of it has arrived recently.
     pub(crate) const fn is_alive(&self, now_ms: u64) -> bool {
         now_ms < self.heard_ms + LOST_MS && !self.has_other_version
     }
 
-    /// Returns whether it knows best what it has sent to others, and can give it: if not, a snapshot of another node has to do.
+    /// Returns whether the node knows best what it has sent, and can give it. If not, another node's snapshot must do.
     pub(crate) const fn gives_addresses(&self, now_ms: u64) -> bool {
         self.is_alive(now_ms) && self.is_met()
     }
 
-    /// Returns whether it has been silent for very long.
     pub(crate) const fn is_forgotten(&self, now_ms: u64) -> bool {
         now_ms >= self.heard_ms + FORGOTTEN_MS
     }
 
-    /// Returns whether it is to be pinged now.
+    /// Returns whether a ping is due, and records it.
     pub(crate) fn ping_is_due(&mut self, now_ms: u64) -> bool {
         let is_due =
             self.is_alive(now_ms) && self.pinged_ms.is_none_or(|pinged_ms| now_ms >= pinged_ms + PING_MS);
@@ -207,14 +205,14 @@ impl Remote {
         }
     }
 
-    /// Takes up to this many batches from what may be sent again for it. Returns how many.
+    /// Takes up to this many resends from its allowance. Returns their number.
     pub(crate) fn allow_resends(&mut self, wanted: u64, now_ms: u64) -> u64 {
         let allowed = wanted.min(self.resends.available(now_ms));
         self.resends.take(allowed);
         allowed
     }
 
-    /// Goes on at a batch of a stream, since those before it cannot be sent again. Returns how many were lost.
+    /// Continues a stream at a batch, since earlier ones cannot be resent. Returns the number of lost batches.
     pub(crate) fn skip_to(&mut self, shard: usize, sequence: u64, now_ms: u64) -> u64 {
         let lost = self.streams[shard].skip_to(sequence, now_ms);
         if lost > 0 {
@@ -223,7 +221,7 @@ impl Remote {
         lost
     }
 
-    /// Gives up what does not come. Returns how many batches were lost, by shard.
+    /// Gives up batches that do not come. Returns the number of lost batches by shard.
     pub(crate) fn give_up(&mut self, now_ms: u64) -> [u64; SHARDS] {
         let is_lost = !self.is_alive(now_ms);
         let lost = core::array::from_fn(|shard| self.streams[shard].give_up(is_lost, now_ms));
@@ -233,7 +231,7 @@ impl Remote {
         lost
     }
 
-    /// Records a snapshot that began then, and which of its peers it has brought.
+    /// Records a snapshot that began at `began_ms`, and which of the node's peers it has brought.
     pub(crate) fn heal(&mut self, addresses: bool, connected: bool, began_ms: u64) {
         if addresses {
             self.streams.iter_mut().for_each(|stream| stream.heal(began_ms));
@@ -243,19 +241,18 @@ impl Remote {
         }
     }
 
-    /// Records that a snapshot of it was received to the end.
+    /// Records that a snapshot of it was received completely.
     pub(crate) const fn note_snapshot(&mut self) {
         (self.failures, self.refusals, self.retry_ms) = (0, None, 0);
     }
 
-    /// Records that a snapshot of it has failed.
     pub(crate) fn note_failure(&mut self, now_ms: u64) {
         let (pause_ms, pause_ms_max) = FAILED_PAUSE_MS;
         self.retry_ms = now_ms + (pause_ms << self.failures.min(16)).min(pause_ms_max);
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Records that it has refused a snapshot, since it is busy with others.
+    /// Records that it has refused a snapshot because it is busy with others.
     pub(crate) fn note_refusal(&mut self, now_ms: u64) {
         let first_ms = self.recent_refusals(now_ms).map_or(now_ms, |refusals| refusals.first_ms);
         self.refusals = Some(Refusals { first_ms, last_ms: now_ms });
@@ -266,29 +263,28 @@ impl Remote {
         self.refusals.filter(|refusals| now_ms < refusals.last_ms + REFUSED_MS_MAX)
     }
 
-    /// Returns for how long it has refused snapshots, in milliseconds.
+    /// Returns how long it has refused snapshots, in milliseconds.
     pub(crate) fn refused_for_ms(&self, now_ms: u64) -> u64 {
         self.recent_refusals(now_ms).map_or(0, |refusals| refusals.last_ms - refusals.first_ms)
     }
 
-    /// Returns whether it may be asked for a snapshot now.
     pub(crate) const fn may_be_asked(&self, now_ms: u64) -> bool {
         now_ms >= self.retry_ms
     }
 
-    /// Returns whether its snapshots fail again and again, so that no other node should depend on them.
+    /// Returns whether its snapshots fail repeatedly, so that no other node should depend on them.
     pub(crate) const fn is_failing(&self) -> bool {
         self.failures >= FAILURES_MAX
     }
 
-    /// Returns whether others wait for its snapshots no longer: they fail, or it has refused them for some seconds.
+    /// Returns whether others no longer wait for its snapshots: they fail, or it has refused them for some seconds.
     pub(crate) fn is_unavailable(&self, now_ms: u64) -> bool {
         self.is_failing() || self.refused_for_ms(now_ms) >= REFUSED_MS_MAX
     }
 
-    /// Returns the place of this node in the order in which nodes are asked for snapshots, for one `kind` of them. Nodes
-    /// whose snapshots have failed come last, those that never give one in turn. Of the others, those that have
-    /// refused come behind those that have not, and after some seconds behind all.
+    /// Returns the position of this node in the order of requests for snapshots of a `kind`. Nodes with failed
+    /// snapshots come last, and among these, nodes that never give one take turns. Of the others, nodes that have
+    /// refused come behind the rest, and after some seconds behind all.
     pub(crate) fn rank(&self, kind: SourceKind, now_ms: u64) -> impl Ord + use<> {
         let turn_ms = if self.is_failing() { self.retry_ms } else { 0 };
         let (misses, order) = match kind {
@@ -302,7 +298,7 @@ impl Remote {
         (failures, turn_ms, is_refusing, kind, misses, refused_ms, order)
     }
 
-    /// Returns whether its connected peers have to be fetched from it.
+    /// Returns whether its connected peers must be fetched from it.
     pub(crate) const fn misses_connected(&self, now_ms: u64) -> bool {
         self.missing_ms.is_some() && self.is_alive(now_ms)
     }
@@ -312,24 +308,22 @@ impl Remote {
         self.is_lost
     }
 
-    /// Returns since when a snapshot has to replace something.
+    /// Returns since when a snapshot is needed to replace losses.
     pub(crate) fn diverged_ms(&self) -> Option<u64> {
         self.streams.iter().filter_map(Stream::diverged_ms).min()
     }
 
-    /// Begins the streams that have not begun at these sequence numbers. Then [`Stream::pop`] returns what has waited.
+    /// Begins all unbegun streams at these sequence numbers. [`Stream::pop`] then returns the waiting batches.
     pub(crate) fn begin(&mut self, next: [u64; SHARDS]) {
         for (stream, next) in self.streams.iter_mut().zip(next) {
             stream.begin(next);
         }
     }
 
-    /// Returns the next sequence numbers of all streams.
     pub(crate) fn next(&self) -> [u64; SHARDS] {
         core::array::from_fn(|shard| self.streams[shard].next())
     }
 
-    /// Returns whether batches of it are missing at present.
     pub(crate) fn has_gap(&self) -> bool {
         self.streams.iter().any(Stream::has_gap)
     }

@@ -1,14 +1,14 @@
 //! Snapshots that one node fetches from another.
 //!
-//! The one that fetches asks for a part, which acknowledges those before it; the other one sends some parts ahead. Both sides
-//! are paced by the time that the other takes, and hold no more than these parts. Part 0 names the batches that the snapshot
+//! The receiver requests a part, which acknowledges the earlier ones; the sender sends some parts ahead. Each side
+//! follows the pace of the other, and holds no more than these parts. Part 0 names the batches that the snapshot
 //! contains. A request for the part behind the last one acknowledges the whole snapshot.
 //!
-//! An export of which all parts were sent keeps none waiting for its slot: it is retained only to repeat its last parts.
+//! An export whose parts are all sent gives up its slot: it is only retained to repeat its last parts.
 //!
-//! A node that joins fetches the peers of UDP and HTTP from the nearest node that misses nothing. The streams begin
-//! with the batches that part 0 names, so nothing is missed in between and no download is counted twice. The peers of
-//! WebTorrent come from each node for itself, since it alone knows its connections.
+//! A joining node fetches the peers of UDP and HTTP from the nearest node that misses nothing. The streams begin with
+//! the batches that part 0 names, so nothing is missed in between and no download is counted twice. Each node gives its
+//! own WebTorrent peers, since it alone knows its connections.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,34 +17,33 @@ use bytes::Bytes;
 use crate::protocol::api::{NodeId, Scope, Swarms};
 use crate::protocol::message::{Message, encode};
 
-/// Number of parts that are on their way at once.
+/// Number of parts on their way at once.
 const AHEAD_MAX: u32 = 8;
 
 /// Number of parts that one call sends, to all nodes together.
 const PARTS_AT_ONCE: usize = 4;
 
-/// Maximum number of exports of all addresses that have parts to send.
+/// Maximum number of exports of all addresses that still have parts to send.
 const ADDRESSES_MAX: usize = 2;
 
-/// The same of connected peers. These exports are small, and no other node has them.
+/// Maximum number of such exports of connected peers. They are small, and no other node has these peers.
 const CONNECTED_MAX: usize = 4;
 
-/// Maximum number of exports, with those whose last parts were sent and not acknowledged.
+/// Maximum number of exports, including those whose last parts await an acknowledgement.
 const EXPORTS_MAX: usize = 12;
 
 /// Minimum time between two snapshots of the same scope for the same node, in milliseconds.
 const EXPORT_MS_MIN: u64 = 2_000;
 
-/// The time in which a node gets no other snapshot of that scope if it has acknowledged nothing for too long, in milliseconds.
+/// The pause in milliseconds for a node that has stalled: it gets no other snapshot of that scope.
 const STALLED_PAUSE_MS: u64 = 10_000;
 
 /// The time after which a request is repeated, in milliseconds.
 const REPEAT_MS: u64 = 1_000;
 
-/// The time after which a fetch without progress has failed and an export without progress ends, in milliseconds.
+/// The time without progress after which a fetch has failed and an export ends, in milliseconds.
 const STALLED_MS: u64 = 5_000;
 
-/// A snapshot that this node fetches.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(crate) from: NodeId,
@@ -56,14 +55,14 @@ pub(crate) struct Fetch {
     asked_ms: Option<u64>,
 }
 
-/// The handling of a part.
+/// How to treat a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is to be adopted. More follow.
+    /// The part is to be adopted. More follow.
     Next,
-    /// It is to be adopted, and is the last.
+    /// The part is to be adopted, and is the last.
     Last,
-    /// It is not the next part.
+    /// The part is not the next one.
     Ignored,
 }
 
@@ -72,7 +71,6 @@ impl Fetch {
         Self { from, scope, snapshot, next: 0, began_ms: now_ms, progress_ms: now_ms, asked_ms: None }
     }
 
-    /// Returns the request that is due.
     pub(crate) fn request(&mut self, now_ms: u64) -> Option<Message<'static>> {
         if self.asked_ms.is_some_and(|asked_ms| now_ms < asked_ms + REPEAT_MS) {
             return None;
@@ -81,12 +79,11 @@ impl Fetch {
         Some(self.acknowledgement())
     }
 
-    /// Returns the request for the next part. Behind the last part, it only tells that all have arrived.
+    /// Returns the request for the next part. Behind the last part, it only confirms that all have arrived.
     pub(crate) const fn acknowledgement(&self) -> Message<'static> {
         Message::Fetch { snapshot: self.snapshot, next: self.next, scope: self.scope }
     }
 
-    /// Takes a part.
     pub(crate) fn arrive(
         &mut self,
         from: NodeId,
@@ -104,12 +101,11 @@ impl Fetch {
         if is_last { Arrival::Last } else { Arrival::Next }
     }
 
-    /// Returns whether it is this snapshot.
+    /// Returns whether this is the snapshot that is fetched.
     pub(crate) fn is_from(&self, from: NodeId, snapshot: u32) -> bool {
         (from, snapshot) == (self.from, self.snapshot)
     }
 
-    /// Returns whether it has failed.
     pub(crate) const fn is_stalled(&self, now_ms: u64) -> bool {
         now_ms >= self.progress_ms + STALLED_MS
     }
@@ -124,14 +120,13 @@ pub(crate) struct Exports<E> {
     not_before_ms: BTreeMap<(NodeId, Scope), u64>,
 }
 
-/// A snapshot for a node.
 #[derive(Debug)]
 struct Running<E> {
     to: NodeId,
     snapshot: u32,
     scope: Scope,
     export: E,
-    /// The parts that were sent and not acknowledged.
+    /// The parts that were sent but not acknowledged.
     sent: VecDeque<Bytes>,
     /// The number of the first of them.
     acknowledged: u32,
@@ -149,23 +144,23 @@ impl<E> Default for Exports<E> {
     }
 }
 
-/// The handling of a request for a part.
+/// How to treat a request for a part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// A new export has begun with this part.
     Begun(Bytes),
     /// Parts follow.
     Continued,
-    /// These parts were sent before, and are to be sent again.
+    /// These parts were sent before, and must be sent again.
     Repeated(Vec<Bytes>),
-    /// These parts were sent again just before.
+    /// These parts were just sent again.
     Ignored,
     /// There are too many exports, or this one is over.
     Refused,
 }
 
 impl<E> Exports<E> {
-    /// Takes a request. A new export begins with `begin`, which returns its part 0 as well.
+    /// Handles a request. `begin` starts a new export, and also returns its part 0.
     pub(crate) fn request(
         &mut self,
         to: NodeId,
@@ -205,7 +200,7 @@ impl<E> Exports<E> {
         Request::Begun(first)
     }
 
-    /// Returns whether an export may begin for a node, whose former one ends then.
+    /// Returns whether an export may begin for a node. It ends the node's previous one.
     fn has_slot(&self, to: NodeId, scope: Scope) -> bool {
         let others = || self.running.iter().filter(|running| running.to != to);
         let max = match scope {
@@ -216,7 +211,7 @@ impl<E> Exports<E> {
         unfinished < max && others().count() < EXPORTS_MAX
     }
 
-    /// Exports some parts, and calls `send` with each and its receiver.
+    /// Exports some parts, and calls `send` with each part and its receiver.
     pub(crate) fn step<S: Swarms<Export = E>>(
         &mut self,
         id: NodeId,
@@ -227,7 +222,7 @@ impl<E> Exports<E> {
         self.not_before_ms.retain(|_, not_before_ms| now_ms < *not_before_ms);
         let is_stalled = |running: &mut Running<E>| now_ms >= running.progress_ms + STALLED_MS;
         for stalled in self.running.extract_if(.., is_stalled).filter(|stalled| !stalled.is_over) {
-            // A node that only repeats its requests keeps no other waiting.
+            // A node that only repeats its requests must not hold up others.
             self.not_before_ms.insert((stalled.to, stalled.scope), now_ms + STALLED_PAUSE_MS);
         }
         for _ in 0..PARTS_AT_ONCE {
@@ -236,7 +231,7 @@ impl<E> Exports<E> {
             let running = &mut self.running[position];
             let part = running.export_part(id, swarms);
             send(running.to, part);
-            // The others come first the next time.
+            // The other exports come first the next time.
             self.running.rotate_left(1);
         }
     }
@@ -256,7 +251,7 @@ impl<E> Running<E> {
         if count > 0 || self.sent.is_empty() {
             return Request::Continued;
         }
-        // A request is small, and what it brings is large.
+        // A request is small, and its reply is large.
         let is_soon = self.repeated_ms.is_some_and(|repeated_ms| now_ms < repeated_ms + REPEAT_MS / 2);
         if is_soon {
             Request::Ignored

@@ -1,7 +1,7 @@
 //! The format of a segment: a file in which batches of credit wait for their stream.
 //!
-//! A segment begins with a head, and entries follow, each with its checksum. An entry is a batch, or if it is empty, a note that
-//! the stream has the batches up to its number. Numbers are little-endian.
+//! A segment is a head and entries, each with its checksum. An entry is a batch. An empty entry notes that the stream
+//! has the batches up to its number. Numbers are little-endian.
 //!
 //! | Head | Meaning |
 //! |---|---|
@@ -34,13 +34,13 @@ pub const SEGMENT_ENTRY_HEAD_BYTES: usize = 4 + 4 + 8 + 4;
 pub struct SegmentEntry<'b> {
     /// The number of the batch, or of the last one that the stream has.
     pub sequence: u64,
-    /// The number of its records.
+    /// The number of records of the batch.
     pub records: u32,
-    /// The batch. It is empty in a note.
+    /// The batch. Empty in a note.
     pub batch: &'b [u8],
 }
 
-/// Where a batch is that the stream does not have.
+/// The place of a batch that the stream does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentBatch {
     /// The number of the batch.
@@ -62,21 +62,21 @@ pub struct SegmentContents {
     pub created_unix_ms: u64,
     /// The batches that the stream does not have, in their order.
     pub batches: Vec<SegmentBatch>,
-    /// The size of the segment up to its last whole entry. Behind it is the beginning of an entry that was being written when
-    /// the process or the host ended, or zeros in its place.
+    /// The size of the segment up to its last whole entry. The beginning of an unfinished entry may follow, or zeros in
+    /// its place, from the end of the process or the host.
     pub end: usize,
-    /// Whether an entry was written and cannot be read again.
+    /// Whether a written entry cannot be read again.
     pub is_damaged: bool,
-    /// About how many records were in such entries, of batches that the stream does not have.
+    /// The approximate number of records in such entries, of batches that the stream does not have.
     pub lost_records: u64,
 }
 
 /// Why there is no entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EntryFault {
-    /// The bytes end before it does.
+    /// The bytes end before the entry does.
     Short,
-    /// Its length or its checksum is wrong.
+    /// The entry's length or checksum is wrong.
     Damaged,
 }
 
@@ -105,15 +105,14 @@ pub fn encode_segment_entry(entry: &SegmentEntry<'_>, out: &mut Vec<u8>) {
     out[begin + 4..begin + 8].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Reads the entry at the beginning of the bytes. Returns `None` if there is none, or it is damaged.
+/// Reads the entry at the beginning of the bytes. Returns `None` if it is missing or damaged.
 #[must_use]
 pub fn decode_segment_entry(bytes: &[u8]) -> Option<SegmentEntry<'_>> {
     read_entry(bytes).ok()
 }
 
-/// Reads a segment. Returns `None` if it has no head.
-///
-/// An entry that is damaged is left out. Reading goes on behind it, where its length says, or else at the next batch of the run.
+/// Reads a segment. Returns `None` if it has no head. A damaged entry is left out. Reading continues where its length
+/// says, or else at the next batch of the run.
 #[must_use]
 pub fn decode_segment(bytes: &[u8]) -> Option<SegmentContents> {
     let (run, created_unix_ms) = read_head(bytes)?;
@@ -150,7 +149,7 @@ pub fn decode_segment(bytes: &[u8]) -> Option<SegmentContents> {
                     break;
                 }
                 contents.is_damaged = true;
-                // Numbers follow each other, so this is the one of the batch that cannot be read.
+                // Numbers are consecutive, so this is the number of the unreadable batch.
                 last = last.saturating_add(1);
                 let gap = next.unwrap_or(rest.len());
                 lost.push((last, records_in(rest, gap)));
@@ -185,10 +184,8 @@ fn read_entry(bytes: &[u8]) -> Result<SegmentEntry<'_>, EntryFault> {
     Ok(SegmentEntry { sequence, records, batch: &entry[SEGMENT_ENTRY_HEAD_BYTES..] })
 }
 
-/// Returns where the next entry begins behind a damaged one.
-///
-/// Clients choose parts of records, but do not know the run. So bytes that begin as its batches do are none of those that
-/// clients choose.
+/// Returns where the next entry begins behind a damaged one. Clients choose parts of records, but do not know the run,
+/// so they cannot forge bytes that begin like the run's batches.
 fn next_entry(damaged: &[u8], run: NodeId) -> Option<usize> {
     let is_entry = |at: usize| damaged.get(at..).is_some_and(|bytes| read_entry(bytes).is_ok());
     let length = array(damaged, 0).map(u32::from_le_bytes)? as usize;
@@ -203,15 +200,14 @@ fn next_entry(damaged: &[u8], run: NodeId) -> Option<usize> {
     entries.find(|&at| is_entry(at))
 }
 
-/// Returns about how many records a damaged entry of `bytes` bytes had.
+/// Returns the approximate number of records of a damaged entry of `bytes` bytes.
 fn records_in(entry: &[u8], bytes: usize) -> u64 {
     let records = array(entry, 16).map_or(0, u32::from_le_bytes);
-    // A note has none, whatever it says.
+    // A note has no records, whatever it says.
     let records_max = bytes.saturating_sub(SEGMENT_ENTRY_HEAD_BYTES) / CREDIT_BYTES_MIN;
     u64::from(records.max(1)).min(records_max as u64)
 }
 
-/// Returns the checksum of an entry.
 fn checksum(length: u32, content: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&length.to_le_bytes());

@@ -1,10 +1,10 @@
 //! The batches of one shard of another node, in their order.
 //!
-//! A batch that comes too early waits for those before it, which are requested again. One that does not come within some seconds
-//! is given up: the stream goes on behind it, and a snapshot has to replace it.
+//! A batch that comes too early waits for the batches before it, which are requested again. A missing batch is given up
+//! after three seconds: the stream continues behind it, and a snapshot has to replace it.
 //!
-//! A batch is given up after three seconds. A hello each second tells the end of each stream with a digest of all
-//! batches, so that a lost last batch, or one that another sender has slipped in, shows.
+//! A hello each second names the end of each stream with a digest of all batches, which exposes a lost last batch, or a
+//! forged one.
 
 use std::collections::BTreeMap;
 
@@ -15,65 +15,64 @@ use crate::protocol::message::StreamHead;
 /// Maximum number of batches that wait for an earlier one.
 const WAITING_MAX: usize = 256;
 
-/// Memory of a batch that waits, beside its bytes: its place in the map, and what an allocator adds.
+/// Memory of a waiting batch beside its bytes: its place in the map, and the allocator's overhead.
 pub(crate) const WAITING_BYTES_EACH: usize = 128;
 
 /// Maximum number of batches that are requested at once.
 const REQUESTED_MAX: u64 = 256;
 
-/// Maximum distance of a batch from the next one. A stream that is further behind is not worth its batches.
+/// Maximum distance of a batch from the next one. It is not worth closing a larger gap by resends.
 const DISTANCE_MAX: u64 = 1 << 16;
 
-/// The time after which a batch that is said to have been sent is missed, in milliseconds.
+/// The time after which an announced batch is missed, in milliseconds.
 const LATE_MS: u64 = 200;
 
 /// The time after which a request is repeated, in milliseconds.
 const REQUEST_MS: u64 = 500;
 
-/// The time after which a gap that does not become smaller is given up, in milliseconds.
+/// The time after which a gap that does not shrink is given up, in milliseconds.
 const GIVE_UP_MS: u64 = 3_000;
 
-/// A stream of batches.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
-    /// The end of what was applied. The digest is unknown in a stream that was joined in the middle.
+    /// The end of the applied batches. The digest is unknown in a stream that was joined in the middle.
     next: Option<u64>,
     digest: Option<u64>,
     /// The batches that came too early.
     waiting: BTreeMap<u64, Bytes>,
     /// The end of the stream as its node has told it, and when.
     told: Option<(StreamHead, u64)>,
-    /// When its node last told of no batch that was missing here.
+    /// When its node last named no batch that was missing here.
     untold_ms: Option<u64>,
     gap: Option<Gap>,
-    /// Since when a snapshot has to replace something.
+    /// Since when a snapshot is needed to replace losses.
     diverged_ms: Option<u64>,
 }
 
-/// The batches that are missing before one that has arrived, or that its node says it has sent.
+/// The batches that are missing before an arrived one, or that their node claims to have sent.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
-    /// When it appeared, or last became smaller.
+    /// When the gap appeared, or last shrank.
     since_ms: u64,
     /// When it was requested.
     requested_ms: Option<u64>,
 }
 
-/// The handling of a batch.
+/// How to treat a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// It is to be applied now, and then [`Stream::pop`] returns what has waited for it.
+    /// The batch is to be applied now. [`Stream::pop`] then returns the batches that have waited for it.
     Next,
-    /// It waits for earlier ones.
+    /// The batch waits for earlier ones.
     Early,
-    /// It was applied before, or waits already.
+    /// The batch was applied before, or waits already.
     Duplicate,
-    /// There is no room for it to wait.
+    /// The batch has no room to wait.
     Refused,
 }
 
 impl Stream {
-    /// Begins at this sequence number, unless the stream has begun. Batches that have waited before that are dropped.
+    /// Begins at this sequence number, unless the stream has begun. Drops earlier batches that have waited.
     pub(crate) fn begin(&mut self, next: u64) {
         if self.next.is_none() {
             self.next = Some(next);
@@ -82,12 +81,13 @@ impl Stream {
         }
     }
 
-    /// Returns the sequence number of the next batch: the first if the stream has not begun.
+    /// Returns the sequence number of the next batch: the first one if the stream has not begun.
     pub(crate) fn next(&self) -> u64 {
         self.next.unwrap_or(StreamHead::FIRST.next)
     }
 
-    /// Takes a batch that has arrived. Before the stream has begun, all wait. One that may not wait, because `has_room` returns false, comes again.
+    /// Takes an arrived batch. Before the stream has begun, all batches wait. If `has_room` returns false, the batch is
+    /// refused and comes again.
     pub(crate) fn arrive(
         &mut self,
         sequence: u64,
@@ -106,7 +106,7 @@ impl Stream {
             || self.next.is_some_and(|next| sequence - next > DISTANCE_MAX)
             || !has_room()
         {
-            // It counts as told, so that it is requested in its turn.
+            // The batch counts as told, so that it is requested in its turn.
             return Arrival::Refused;
         }
         // A copy, since the message may be a part of a larger buffer.
@@ -114,7 +114,7 @@ impl Stream {
         Arrival::Early
     }
 
-    /// Records that the next batch, of this checksum, was applied.
+    /// Records that the next batch was applied, which has this checksum.
     pub(crate) fn advance(&mut self, checksum: u32, now_ms: u64) {
         let Some(next) = self.next else { return };
         let head = StreamHead { next, digest: self.digest.unwrap_or_default() }.after(checksum);
@@ -130,7 +130,7 @@ impl Stream {
         self.waiting.remove(&self.next?)
     }
 
-    /// Returns the memory of the batches that wait.
+    /// Returns the memory of the waiting batches.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting.values().map(|message| message.len() + WAITING_BYTES_EACH).sum()
     }
@@ -138,7 +138,7 @@ impl Stream {
     /// Records the end of the stream as its node has told it. Returns whether the digests differ.
     pub(crate) fn tell(&mut self, head: StreamHead, now_ms: u64) -> bool {
         let told_ms = match self.told {
-            // The time of the first that told of these batches.
+            // The time of the first hello that named these batches.
             Some((told, told_ms)) if told.next == head.next => told_ms,
             _ => now_ms,
         };
@@ -156,12 +156,12 @@ impl Stream {
         differs
     }
 
-    /// Returns when a hello has arrived that did not tell of the next batch, or of the one that was applied last.
+    /// Returns the arrival of a hello that did not name the next batch, or the last applied one.
     pub(crate) const fn untold_ms(&self) -> Option<u64> {
         self.untold_ms
     }
 
-    /// Returns the end of the current gap, and notes since when there is one.
+    /// Returns the end of the current gap, and notes since when it exists.
     fn watch(&mut self, now_ms: u64) -> Option<u64> {
         let end = self.next.and_then(|next| self.gap_end(next, now_ms));
         match end {
@@ -171,7 +171,7 @@ impl Stream {
         end
     }
 
-    /// Returns the batches to request now, from the first to the last.
+    /// Returns the first and the last batch to request now.
     pub(crate) fn request(&mut self, now_ms: u64) -> Option<(u64, u64)> {
         let (end, next) = (self.watch(now_ms)?, self.next?);
         let gap = self.gap.as_mut()?;
@@ -182,8 +182,8 @@ impl Stream {
         Some((next, (end - 1).min(next + REQUESTED_MAX - 1)))
     }
 
-    /// Goes on behind a gap that does not become smaller, that is too large, or whose node `is_lost`, so that no request would close
-    /// it. Returns how many batches were lost.
+    /// Skips a gap that does not shrink, that is too large, or whose node `is_lost`, so that no request would close it.
+    /// Returns the number of lost batches.
     pub(crate) fn give_up(&mut self, is_lost: bool, now_ms: u64) -> u64 {
         let end = self.watch(now_ms);
         let (Some(end), Some(next), Some(gap)) = (end, self.next, self.gap) else { return 0 };
@@ -193,7 +193,7 @@ impl Stream {
         self.skip_to(end, now_ms)
     }
 
-    /// Goes on at a batch, since those before it cannot be sent again. Returns how many were lost.
+    /// Continues at a batch, since earlier ones cannot be resent. Returns the number of lost batches.
     pub(crate) fn skip_to(&mut self, sequence: u64, now_ms: u64) -> u64 {
         let Some(next) = self.next.filter(|&next| next < sequence) else { return 0 };
         let held = self.waiting.range(..sequence).count() as u64;
@@ -203,27 +203,25 @@ impl Stream {
         (sequence - next).saturating_sub(held)
     }
 
-    /// Records that a snapshot has to replace something.
     pub(crate) fn diverge(&mut self, now_ms: u64) {
         self.diverged_ms = Some(now_ms);
     }
 
-    /// Returns since when a snapshot has to replace something.
+    /// Returns since when a snapshot is needed to replace losses.
     pub(crate) const fn diverged_ms(&self) -> Option<u64> {
         self.diverged_ms
     }
 
-    /// Records that a snapshot has replaced what was missing at this time.
+    /// Records that a snapshot has replaced the losses up to this time.
     pub(crate) fn heal(&mut self, until_ms: u64) {
         self.diverged_ms.take_if(|diverged_ms| *diverged_ms <= until_ms);
     }
 
-    /// Returns whether batches are missing.
     pub(crate) const fn has_gap(&self) -> bool {
         self.gap.is_some()
     }
 
-    /// Returns how many batches were sent and not applied, as far as it is known.
+    /// Returns the known number of batches that were sent but not applied.
     pub(crate) fn behind(&self) -> u64 {
         let Some(next) = self.next else { return 0 };
         let last = self.waiting.last_key_value().map_or(next, |(last, _)| last + 1);

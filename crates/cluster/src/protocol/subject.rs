@@ -4,7 +4,7 @@ use shoal_base::InfoHash;
 
 use crate::protocol::api::NodeId;
 
-/// Number of shards into which torrents are divided. Each has a subject and sequence numbers of its own, so that a node can
+/// Number of shards into which torrents are divided. Each has its own subject and sequence numbers, so that a node can
 /// follow some of them only.
 pub const SHARDS: usize = 16;
 
@@ -17,13 +17,11 @@ pub fn shard_of(info_hash: &InfoHash) -> usize {
     usize::from(info_hash.0[0] >> 4)
 }
 
-/// The subjects of a cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Subjects {
     prefix: String,
 }
 
-/// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subject {
     Delta { shard: usize },
@@ -36,7 +34,6 @@ impl Subjects {
         Self { prefix: format!("shoal.{cluster}.") }
     }
 
-    /// Returns the text of a subject.
     pub(crate) fn text(&self, subject: Subject) -> String {
         let prefix = &self.prefix;
         match subject {
@@ -52,7 +49,6 @@ impl Subjects {
         vec![format!("{prefix}delta.*"), self.text(Subject::Hello), self.text(Subject::Node(id))]
     }
 
-    /// Reads a subject.
     pub(crate) fn parse(&self, text: &str) -> Option<Subject> {
         let rest = text.strip_prefix(&self.prefix)?;
         if rest == "hello" {

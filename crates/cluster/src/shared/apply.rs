@@ -1,7 +1,7 @@
 //! The thread that applies changes of the shared state at this node, and writes the copy.
 //!
-//! Changes that come while it works are applied together afterwards, and it rests for as long as it has worked. So a flood of
-//! changes costs half of a processor at most.
+//! Changes that come while it works are applied together afterwards. It then rests for as long as it has worked, so a
+//! flood of changes costs at most half of a processor.
 
 use std::sync::Arc;
 use std::thread;
@@ -15,7 +15,7 @@ use shoal_runtime::clock;
 use shoal_runtime::lists::ListControl;
 use shoal_runtime::periodic::PeriodicThread;
 
-/// How often the thread looks without a notice, for a copy that is due.
+/// How often the thread looks for a due copy without a notice.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Minimum and maximum time of rest after work.
@@ -25,12 +25,9 @@ const REST_MAX: Duration = Duration::from_secs(1);
 /// Minimum time between two copies.
 const COPY_EVERY_MS: u64 = 1000;
 
-/// The values of the configuration that all nodes share, where they take effect.
+/// The place where the shared values of the configuration take effect.
 pub trait ApplyValues: Send + Sync {
-    /// Replaces the values that all nodes have.
-    ///
-    /// # Errors
-    /// Returns why everything stays as it was.
+    /// Replaces the shared values of the configuration. The error says why everything stays as it was.
     fn apply(&self, values: Vec<(String, String)>) -> Result<(), String>;
 }
 
@@ -47,9 +44,6 @@ pub struct SharedThread(PeriodicThread);
 
 impl SharedThread {
     /// Starts the thread.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
     pub(crate) fn start(
         state: &Arc<SharedState>,
         targets: Targets,
@@ -58,13 +52,12 @@ impl SharedThread {
         let file = copy_file(config).map(|path| CopyFile { path, has_keys: config.state.keys });
         let mut applier = Applier { state: Arc::clone(state), targets, file, is_due: false, copied_ms: 0 };
         let thread = PeriodicThread::start("shared", LOOK_EVERY, move || applier.run())?;
-        // It was not there before.
+        // The slot was empty before.
         let _is_first = state.applier.set(thread.thread());
         state.wake_applier();
         Ok(Self(thread))
     }
 
-    /// Waits until the thread fails, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
         self.0.failure().await
     }
@@ -98,7 +91,7 @@ impl Applier {
             self.apply_values(&contents);
         }
         self.state.applied.send_replace(contents.revision);
-        // The copy is made of other ones.
+        // The copy is made of other contents.
         drop(contents);
         if self.is_due && begin_ms >= self.copied_ms + COPY_EVERY_MS {
             self.copied_ms = begin_ms;
@@ -110,11 +103,11 @@ impl Applier {
         }
     }
 
-    /// Applies the values of the configuration. Those that this version does not know are left out.
+    /// Applies the values of the configuration, except those unknown to this version.
     fn apply_values(&self, contents: &Contents) {
         let values = contents.config.iter().filter(|(key, _)| shoal_config::is_shared(key));
         let values = values.map(|(key, value)| (key.clone(), value.value.clone()));
-        // The outcome is in the log, and in the statistics.
+        // The log and the statistics show the outcome.
         let fault = self.targets.reloader.apply(values.collect()).err();
         self.state.lock().values_fault = fault;
     }
@@ -145,13 +138,13 @@ impl SharedState {
     fn take_waiting(&self) -> (Parts, Contents) {
         let mut inner = self.lock();
         let parts = core::mem::take(&mut inner.waiting);
-        // Only what is needed is copied.
+        // Contents are copied only if they are needed.
         let contents =
             if parts.is_any() { inner.contents.clone() } else { Contents::at(inner.contents.revision) };
         (parts, contents)
     }
 
-    /// Returns the contents and their bucket, once there was one.
+    /// Returns the contents and their bucket, once there was a bucket.
     fn known(&self) -> Option<(Contents, Fill)> {
         let inner = self.lock();
         inner.fill.created.is_some().then(|| (inner.contents.clone(), inner.fill.clone()))

@@ -6,25 +6,26 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use serde::Deserialize;
+use serde_json::Value;
 use shoal_base::InfoHash;
 
-use super::entry::{Banned, ConnectionSecret, Key, TicketSecrets, VALUE_BYTES_MAX, can_show};
+use super::entry::{Banned, Key, VALUE_BYTES_MAX, can_show, secret_bytes};
 use super::{ENTRIES_BYTES_MAX, Filled};
 use shoal_control::cluster::SharedValue;
 use shoal_runtime::lists::bans::Ban;
 use shoal_runtime::lists::{SharedTorrent, Which};
 
-/// Maximum number of entries that are known. Tools add fewer ([`super::TORRENTS_MAX`] and others), and two nodes may add
-/// the last ones at the same time.
+/// Maximum number of known entries. Tools add fewer ([`super::TORRENTS_MAX`] and others), and two nodes may add the
+/// last ones at the same time.
 const TORRENTS_KNOWN_MAX: usize = 1 << 16;
 const BANS_KNOWN_MAX: usize = 1 << 14;
 const CONFIG_KNOWN_MAX: usize = 1 << 8;
 
-/// Memory of the keys of all entries, in a set and in the list of those that are being written, at 100 bytes each.
+/// Memory of the keys of all entries, in a set and in the list of keys being written, at 100 bytes each.
 pub(super) const KEYS_BYTES_MAX: usize = 2 * 100 * (TORRENTS_KNOWN_MAX + BANS_KNOWN_MAX + CONFIG_KNOWN_MAX);
 
-/// Memory of an entry without its texts, in all places that may have it at once: the contents before and after the bucket was read
-/// again, their copy while it is applied, and the tables or the list before and after.
+/// Memory of an entry without its texts, in all places that may have it at once: the contents before and after a new
+/// reading of the bucket, their copy while it is applied, and the tables or the list before and after.
 const TORRENT_BYTES: usize = 800;
 const BAN_BYTES: usize = 1300;
 const VALUE_BYTES: usize = 1600;
@@ -37,21 +38,18 @@ const VALUE_TEXTS: usize = 6;
 /// The torrents of a list. Copies share them.
 pub(super) type Torrents = BTreeMap<InfoHash, Arc<SharedTorrent>>;
 
-/// A secret and its revision, which is also known of one that was removed.
+/// A secret and its revision. A removed secret also has a revision.
 pub(super) type Secret<T> = (Option<T>, u64);
 
-/// The secret keys.
 #[derive(Clone, Default)]
 pub(super) struct Secrets {
     pub(super) connection: Secret<[u8; 16]>,
     pub(super) tickets: Secret<Vec<u8>>,
 }
 
-/// Everything in the bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
     pub(super) secrets: Secrets,
-    /// The revision of the last change.
     pub(super) revision: u64,
     torrents: [Torrents; 2],
     /// The bans with their revisions.
@@ -63,43 +61,21 @@ pub(super) struct Contents {
     bytes: usize,
 }
 
-/// The memory of an entry, in all places that may have it at once.
-pub(super) trait EntryBytes {
-    /// Returns the memory, in bytes.
-    fn bytes(&self) -> usize;
+/// Returns the memory of a torrent in bytes, in all places that may have it at once.
+pub(super) fn torrent_bytes(torrent: &SharedTorrent) -> usize {
+    let texts = [&torrent.date, &torrent.reference, &torrent.reason];
+    let texts: usize = texts.into_iter().flatten().map(String::len).sum();
+    TORRENT_BYTES + TORRENT_TEXTS * (texts + torrent.by.len())
 }
 
-impl EntryBytes for SharedTorrent {
-    fn bytes(&self) -> usize {
-        let texts = [&self.date, &self.reference, &self.reason];
-        let texts: usize = texts.into_iter().flatten().map(String::len).sum();
-        TORRENT_BYTES + TORRENT_TEXTS * (texts + self.by.len())
-    }
+/// The same of a ban.
+pub(super) fn ban_bytes(ban: &Ban) -> usize {
+    BAN_BYTES + BAN_TEXTS * (ban.reason.len() + ban.by.len())
 }
 
-impl EntryBytes for Arc<SharedTorrent> {
-    fn bytes(&self) -> usize {
-        (**self).bytes()
-    }
-}
-
-impl EntryBytes for Ban {
-    fn bytes(&self) -> usize {
-        BAN_BYTES + BAN_TEXTS * (self.reason.len() + self.by.len())
-    }
-}
-
-/// A ban and its revision.
-impl EntryBytes for (Ban, u64) {
-    fn bytes(&self) -> usize {
-        self.0.bytes()
-    }
-}
-
-impl EntryBytes for SharedValue {
-    fn bytes(&self) -> usize {
-        VALUE_BYTES + VALUE_TEXTS * (self.value.len() + self.by.len())
-    }
+/// The same of a value of the configuration.
+pub(super) fn value_bytes(value: &SharedValue) -> usize {
+    VALUE_BYTES + VALUE_TEXTS * (value.value.len() + value.by.len())
 }
 
 /// The parts of the contents that have changed.
@@ -118,7 +94,7 @@ pub(super) struct Parts {
 pub(super) enum Ignored {
     /// This version cannot read it.
     Unreadable,
-    /// There are as many entries as a node keeps.
+    /// The node already keeps the maximum number of entries.
     Full,
 }
 
@@ -151,7 +127,6 @@ impl Contents {
         Self { revision, ..Self::default() }
     }
 
-    /// Returns the torrents of a list.
     pub(super) const fn torrents(&self, which: Which) -> &Torrents {
         match which {
             Which::Deny => &self.torrents[0],
@@ -159,7 +134,6 @@ impl Contents {
         }
     }
 
-    /// Returns the number of entries, without keys.
     pub(super) fn len(&self) -> usize {
         self.torrents_len() + self.bans.len() + self.config.len()
     }
@@ -182,8 +156,8 @@ impl Contents {
             && self.config.len() < CONFIG_KNOWN_MAX
     }
 
-    /// Applies a change of a key: a new value, or its removal. A value that cannot be read changes nothing, nor does one for which
-    /// there is no room.
+    /// Applies a change of a key: a new value, or its removal. A value that is unreadable or has no room changes
+    /// nothing.
     pub(super) fn apply(&mut self, key: &str, value: Option<&[u8]>, revision: u64) -> Result<Parts, Ignored> {
         self.revision = revision;
         let key = Key::parse(key).ok_or(Ignored::Unreadable)?;
@@ -192,14 +166,14 @@ impl Contents {
         }
         let bytes = &mut self.bytes;
         match key {
-            // A node replaces a secret that cannot be read, as it writes one that is missing.
+            // A node replaces an unreadable secret like a missing one.
             Key::Connection => {
-                let key = read(value, |secret: ConnectionSecret| secret.key());
+                let key = read(value, |value: Value| <[u8; 16]>::try_from(secret_bytes(&value, "key")?).ok());
                 self.secrets.connection = (key.unwrap_or_default(), revision);
                 key.map(|_| Parts { keys: true, ..Parts::default() })
             }
             Key::Tickets => {
-                let keys = read(value, |secret: TicketSecrets| secret.keys());
+                let keys = read(value, |value: Value| secret_bytes(&value, "keys"));
                 self.secrets.tickets = (keys.clone().unwrap_or_default(), revision);
                 keys.map(|_| Parts { keys: true, ..Parts::default() })
             }
@@ -209,17 +183,19 @@ impl Contents {
                 let other = usize::from(which == Which::Deny);
                 let len_max = TORRENTS_KNOWN_MAX - self.torrents[other].len();
                 let list = &mut self.torrents[1 - other];
-                let torrents = set(list, info_hash, listed, len_max, bytes)?;
+                let torrents =
+                    set(list, info_hash, listed, len_max, bytes, |torrent| torrent_bytes(torrent))?;
                 Ok(Parts { torrents, ..Parts::default() })
             }
             Key::Ban(network) => {
                 let ban = read(value, |banned: Banned| Some((banned.ban(network)?, revision)))?;
-                let bans = set(&mut self.bans, network, ban, BANS_KNOWN_MAX, bytes)?;
+                let bans =
+                    set(&mut self.bans, network, ban, BANS_KNOWN_MAX, bytes, |(ban, _)| ban_bytes(ban))?;
                 Ok(Parts { bans, ..Parts::default() })
             }
             Key::Config(key) => {
                 let value = read(value, |value: SharedValue| can_show(&value).then_some(value))?;
-                let config = set(&mut self.config, key, value, CONFIG_KNOWN_MAX, bytes)?;
+                let config = set(&mut self.config, key, value, CONFIG_KNOWN_MAX, bytes, value_bytes)?;
                 Ok(Parts { config, ..Parts::default() })
             }
             Key::Filled => {
@@ -229,7 +205,7 @@ impl Contents {
         }
     }
 
-    /// Adds entries of other contents. Returns the keys of those for which there was room.
+    /// Adds entries of other contents. Returns the keys that had room.
     pub(super) fn adopt(&mut self, other: &Self, keys: BTreeSet<String>) -> BTreeSet<String> {
         let (mut adopted, revision) = (keys, self.revision);
         adopted.retain(|key| {
@@ -239,7 +215,7 @@ impl Contents {
         adopted
     }
 
-    /// Returns an entry as it is in the bucket.
+    /// Returns an entry in the form of the bucket.
     pub(super) fn value(&self, key: &Key) -> Option<String> {
         match key {
             Key::Torrent(which, info_hash) => {
@@ -266,7 +242,7 @@ impl Contents {
         }
     }
 
-    /// Returns the names of all entries. Those of secret keys are not among them.
+    /// Returns the names of all entries except secret keys.
     pub(super) fn names(&self) -> impl Iterator<Item = Key> {
         let torrents = [Which::Deny, Which::Allow].into_iter().flat_map(|which| {
             self.torrents(which).keys().map(move |info_hash| Key::Torrent(which, *info_hash))
@@ -276,7 +252,7 @@ impl Contents {
         torrents.chain(bans).chain(config)
     }
 
-    /// Returns all entries, without secret keys, as they are in the bucket.
+    /// Returns all entries in the form of the bucket, without secret keys.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Key, String)> {
         self.names().filter_map(|name| self.value(&name).map(|value| (name, value)))
     }
@@ -293,19 +269,20 @@ fn read<T, V: for<'v> Deserialize<'v>>(
 }
 
 /// Sets or removes an entry of up to `len_max`, and counts its memory in `bytes`. Returns whether that changes anything.
-fn set<K: Ord, V: PartialEq + EntryBytes>(
+fn set<K: Ord, V: PartialEq>(
     entries: &mut BTreeMap<K, V>,
     key: K,
     value: Option<V>,
     len_max: usize,
     bytes: &mut usize,
+    bytes_of: fn(&V) -> usize,
 ) -> Result<bool, Ignored> {
     let old = entries.get(&key);
     if old == value.as_ref() {
         return Ok(false);
     }
-    let others_bytes = *bytes - old.map_or(0, EntryBytes::bytes);
-    let all_bytes = others_bytes + value.as_ref().map_or(0, EntryBytes::bytes);
+    let others_bytes = *bytes - old.map_or(0, bytes_of);
+    let all_bytes = others_bytes + value.as_ref().map_or(0, bytes_of);
     if value.is_some() && (all_bytes > ENTRIES_BYTES_MAX || old.is_none() && entries.len() >= len_max) {
         return Err(Ignored::Full);
     }
@@ -317,7 +294,7 @@ fn set<K: Ord, V: PartialEq + EntryBytes>(
     Ok(true)
 }
 
-/// Returns a value as it is written.
+/// Returns the written form of a value.
 pub(super) fn json(value: &impl serde::Serialize) -> String {
     // The values consist of strings and numbers only.
     serde_json::to_string(value).unwrap_or_default()

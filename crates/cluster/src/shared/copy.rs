@@ -1,9 +1,10 @@
 //! The copy of the bucket in the directory of the state, with which a tracker starts while NATS is away.
 //!
-//! Each line is an object: the first tells the bucket, all others a key and its value, and whether the bucket lacks it.
+//! Each line is an object. The first identifies the bucket. Each other line has a key and its value, and whether the
+//! bucket lacks it.
 //!
-//! With `state.keys`, the copy has the key of connection ids, so that the first announce after a restart is checked by
-//! it.
+//! With `state.keys`, the copy has the key of connection ids, so that the first announce after a restart can be
+//! checked.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 use shoal_access::HashKey;
 
 use super::contents::Contents;
-use super::entry::{ConnectionSecret, Key};
+use super::entry::{Key, secret};
 use super::fill::Fill;
 use shoal_runtime::lists::bans::Ban;
 use shoal_runtime::lists::{SharedTables, Which};
@@ -22,7 +23,7 @@ use shoal_runtime::replace_file;
 /// The mode of the file: it has a secret key, and reasons may name cases.
 const MODE: u32 = 0o600;
 
-/// Maximum size of the file: more than that of as many entries as a node keeps. It is read before there are swarms.
+/// Maximum size of the file, above the size of all entries that a node keeps. It is read before there are swarms.
 const BYTES_MAX: u64 = 32 << 20;
 
 /// The contents of a bucket when this node saw it last.
@@ -32,7 +33,6 @@ pub struct Copy {
     fill: Fill,
 }
 
-/// The file of the copy.
 #[derive(Clone, Debug)]
 pub(super) struct CopyFile {
     pub(super) path: PathBuf,
@@ -41,7 +41,7 @@ pub(super) struct CopyFile {
 }
 
 impl Copy {
-    /// Reads a file, if there is one. One that cannot be read is as good as none.
+    /// Reads a file, if it exists. An unreadable file counts as missing.
     pub fn read(file: Option<&Path>) -> Self {
         let Some(file) = file else { return Self::default() };
         if !file.exists() {
@@ -117,7 +117,7 @@ impl CopyFile {
             let bucket = json!({ "created": created, "revision": contents.revision, "former": former });
             writeln!(file, "{bucket}")?;
             if let Some(key) = contents.secrets.connection.0.filter(|_| self.has_keys) {
-                let (name, value) = (Key::Connection.to_string(), ConnectionSecret::of(key));
+                let (name, value) = (Key::Connection.to_string(), secret("key", &key));
                 writeln!(file, "{}", json!({ "key": name, "value": value }))?;
             }
             for (key, value) in contents.entries() {

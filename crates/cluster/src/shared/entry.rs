@@ -11,11 +11,13 @@
 //!
 //! Values are JSON. Later versions may add members and keys, which are ignored here.
 
-use core::fmt::{self, Write as _};
+use core::fmt;
 use std::net::IpAddr;
 
+use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use shoal_base::InfoHash;
 use shoal_control::cluster::SharedValue;
 
@@ -42,7 +44,6 @@ pub(super) enum Key {
     Filled,
 }
 
-/// The value of a banned network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Banned {
     reason: String,
@@ -52,20 +53,7 @@ pub(super) struct Banned {
     until_unix_s: Option<u64>,
 }
 
-/// The value of the key of connection ids.
-#[derive(Serialize, Deserialize)]
-pub(super) struct ConnectionSecret {
-    key: String,
-}
-
-/// The value of the keys of TLS tickets.
-#[derive(Serialize, Deserialize)]
-pub(super) struct TicketSecrets {
-    keys: String,
-}
-
 impl Key {
-    /// Reads the text of a key.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once('.')?;
         match kind {
@@ -97,13 +85,12 @@ impl fmt::Display for Key {
     }
 }
 
-/// Reads 40 lower-case hexadecimal digits: each torrent has one key.
+/// Reads 40 lower-case hexadecimal digits, so that each torrent has one key.
 fn parse_info_hash(text: &str) -> Option<InfoHash> {
-    let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
-    Some(InfoHash(from_hex(text).filter(|_| is_lower)?.try_into().ok()?))
+    Some(InfoHash(HEXLOWER.decode(text.as_bytes()).ok()?.try_into().ok()?))
 }
 
-/// Reads a network, whose host bits are 0.
+/// Reads a network with zero host bits.
 fn parse_network(text: &str) -> Option<IpNet> {
     let (address, prefix) = text.split_once('-')?;
     let bytes = from_hex(address)?;
@@ -113,7 +100,7 @@ fn parse_network(text: &str) -> Option<IpNet> {
         _ => return None,
     };
     let network = IpNet::new(address, prefix.parse().ok()?).ok()?;
-    // Each network has one key, and is one that a ban may have.
+    // Each network has one key, and must be a valid network of a ban.
     let is_canonical = Key::Ban(network).to_string().ends_with(text) && network.trunc() == network;
     shoal_runtime::lists::bans::parse_network(&network.to_string()).ok().filter(|_| is_canonical)
 }
@@ -145,39 +132,18 @@ impl Banned {
     }
 }
 
-impl ConnectionSecret {
-    pub(super) fn of(key: [u8; 16]) -> Self {
-        Self { key: hex(&key) }
-    }
-
-    pub(super) fn key(&self) -> Option<[u8; 16]> {
-        from_hex(&self.key)?.try_into().ok()
-    }
+/// Returns the value of a secret key, with its member.
+pub(super) fn secret(member: &str, bytes: &[u8]) -> Value {
+    json!({ member: HEXLOWER.encode(bytes) })
 }
 
-impl TicketSecrets {
-    pub(super) fn of(keys: &[u8]) -> Self {
-        Self { keys: hex(keys) }
-    }
-
-    pub(super) fn keys(&self) -> Option<Vec<u8>> {
-        from_hex(&self.keys)
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// Returns the bytes of such a member.
+pub(super) fn secret_bytes(value: &Value, member: &str) -> Option<Vec<u8>> {
+    from_hex(value[member].as_str()?)
 }
 
 fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let bytes = text.as_bytes();
-    let pair = |pair: &[u8]| Some(digit(pair[0])? << 4 | digit(pair[1])?);
-    bytes.len().is_multiple_of(2).then(|| bytes.chunks_exact(2).map(pair).collect())?
+    HEXLOWER_PERMISSIVE.decode(text.as_bytes()).ok()
 }
 
 #[cfg(test)]
@@ -230,9 +196,10 @@ mod tests {
 
     #[test]
     fn secrets_are_read_back() {
-        assert_eq!(ConnectionSecret::of([7; 16]).key(), Some([7; 16]));
-        assert_eq!(TicketSecrets::of(&[0, 255]).keys(), Some(vec![0, 255]));
-        assert_eq!(ConnectionSecret { key: "07".to_owned() }.key(), None);
-        assert_eq!(TicketSecrets { keys: "é".to_owned() }.keys(), None);
+        let value = secret("keys", &[0, 255]);
+        assert_eq!(value.to_string(), r#"{"keys":"00ff"}"#);
+        assert_eq!(secret_bytes(&value, "keys"), Some(vec![0, 255]));
+        assert_eq!(secret_bytes(&value, "key"), None);
+        assert_eq!(secret_bytes(&json!({ "keys": "é" }), "keys"), None);
     }
 }

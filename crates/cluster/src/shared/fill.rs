@@ -1,13 +1,13 @@
-//! Entries that the bucket may lack, because it is another one than before or has lost its last changes.
+//! Entries that the bucket may lack, because it was replaced or has lost its last changes.
 //!
-//! Such a bucket takes nothing away from this node: what it lacks applies here as before, until it has had the key. Each node
-//! that knows entries writes them, in any order, by writes that demand that the key was never written. So nothing that was
-//! removed since comes back, and a fill that was interrupted goes on in the next session, at another node, or after a restart.
-//! A mark that is written last tells nodes that come later that they need not write what they still know.
+//! Such a bucket takes nothing away from this node: entries that it lacks stay in force until it has had their keys.
+//! Each node that knows entries writes them, in any order, by writes that require that the key was never written. So
+//! removed entries do not come back, and an interrupted fill continues in the next session, at another node, or after a
+//! restart. A mark, written last, tells later nodes that they need not write what they still know.
 //!
-//! A bucket is another one if it was created at another time, or if its last revision is before one that was seen. The
-//! copy tells which keys are unwritten. A takedown therefore outlives the bucket. A node that comes later with the same
-//! or an older revision of the former bucket writes nothing, since what lacks by then was removed.
+//! A bucket counts as replaced if its time of creation differs, or if its last revision is before one that was seen.
+//! The copy records which keys are unwritten, so a takedown outlives the bucket. A later node with the same or an older
+//! revision of the former bucket writes nothing, since entries that are lacking by then were removed.
 
 use std::collections::BTreeSet;
 
@@ -32,19 +32,19 @@ pub(super) struct Former {
     revision: Option<u64>,
 }
 
-/// Which bucket the contents belong to, and what it lacks.
+/// Identifies the bucket of the contents, and names the entries that it lacks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Fill {
     /// When the bucket was created.
     pub(super) created: Option<String>,
     /// The bucket before, until this one has had its entries.
     pub(super) former: Option<Former>,
-    /// Keys of the contents that the bucket never had, as far as this node knows.
+    /// Keys of the contents that the bucket never had, to this node's knowledge.
     pub(super) unwritten: BTreeSet<String>,
 }
 
 impl Fill {
-    /// Returns the keys that a bucket may lack, of those that this node knows. The bucket has not been read yet.
+    /// Returns the known keys that an unread bucket may lack.
     pub(super) fn candidates(&self, known: &Contents, info: &StreamInfo) -> BTreeSet<String> {
         if self.is_other(known, info) {
             known.names().map(|name| name.to_string()).collect()
@@ -53,8 +53,8 @@ impl Fill {
         }
     }
 
-    /// Adds what the bucket lacks to its contents, which were just read. `lacking` are the candidates that the bucket never had.
-    /// Returns whether the bucket is another one than before.
+    /// Adds lacking entries to the contents of a bucket that was just read. `lacking` are the candidates that the
+    /// bucket never had. Returns whether the bucket is another one than before.
     pub(super) fn begin(
         &mut self,
         known: &Contents,
@@ -77,7 +77,7 @@ impl Fill {
         is_other
     }
 
-    /// Records that the bucket has had a key. Returns the parts that change, if other nodes have filled it with this.
+    /// Records that the bucket has had a key. Returns the parts that change, if this completes the fill by other nodes.
     pub(super) fn note(&mut self, key: &str, contents: &mut Contents) -> Parts {
         self.unwritten.remove(key);
         if !self.is_filled(contents) {
@@ -89,7 +89,7 @@ impl Fill {
         parts.fold(Parts { fill: true, ..Parts::default() }, Parts::or)
     }
 
-    /// Returns whether the bucket is to be filled, or to be marked as filled.
+    /// Returns whether the bucket still has to be filled, or marked as filled.
     pub(super) fn is_open(&self) -> bool {
         self.former.is_some() || !self.unwritten.is_empty()
     }
@@ -100,13 +100,13 @@ impl Fill {
         revision.filter(|_| self.unwritten.is_empty()).map(|revision| Filled { created, revision })
     }
 
-    /// Whether a bucket is not the one that was known, or has lost changes of it, as after a power failure of its server.
+    /// Returns whether a bucket is not the known one, or has lost changes, as after a power failure of its server.
     fn is_other(&self, known: &Contents, info: &StreamInfo) -> bool {
         let is_other = |created: &String| *created != info.created || info.revision < known.revision;
         self.created.as_ref().is_some_and(is_other)
     }
 
-    /// Whether the bucket has had all entries of the former one, by its mark. A key that it lacks was removed then.
+    /// Returns whether the bucket has had all entries of the former one, by its mark. A lacking key was then removed.
     fn is_filled(&self, contents: &Contents) -> bool {
         let (Some(former), Some(filled)) = (&self.former, &contents.filled) else { return false };
         former.created == filled.created

@@ -1,14 +1,13 @@
-//! The secret keys that all nodes have: that of connection ids and those of TLS tickets.
+//! The secret keys that all nodes share: the key of connection ids and the keys of TLS tickets.
 //!
 //! The first node writes its own into the bucket, and all others adopt them while they run. A key that an operator has
-//! configured is neither written nor replaced. No key appears in a log.
+//! configured is neither written nor replaced. No log shows a key.
 //!
-//! Any node may be the first whose workers change the keys of tickets. If several do so within a second, the keys that are in the
-//! bucket first are those of all, and clients with a ticket of the others begin new sessions.
+//! Any node may be the first whose workers change the keys of tickets. If several nodes do so within a second, the
+//! first keys in the bucket win, and clients with a ticket of the others begin new sessions.
 //!
-//! Workers take the key of connection ids with the rest of [`Live`], and accept the ids of
-//! the key before for their time. That costs nothing until an id does not match. A value that cannot be read is written
-//! again.
+//! Workers take the key of connection ids with the rest of [`Live`], and accept ids of the previous key for their time.
+//! That costs nothing until an id does not match. An unreadable value is written again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,8 +16,8 @@ use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::Waker;
 use shoal_session::tls::{Adoption, Server};
 
-use super::contents::{Secrets, json};
-use super::entry::{ConnectionSecret, Key, TicketSecrets};
+use super::contents::Secrets;
+use super::entry::{Key, secret};
 use super::jetstream::Fault;
 use super::session::Bucket;
 use shoal_runtime::live::Live;
@@ -29,7 +28,7 @@ pub trait ConnectionKeys: Send + Sync {
     /// Returns the key in use.
     fn connections(&self) -> [u8; 16];
 
-    /// Makes connection ids depend on a key that other trackers have as well.
+    /// Makes connection ids depend on a key that other trackers share.
     fn adopt_connections(&self, key: [u8; 16]);
 }
 
@@ -51,13 +50,12 @@ pub struct NodeKeys {
 /// The keys, as a session with the bucket follows them.
 pub(super) struct FollowedKeys {
     keys: NodeKeys,
-    /// The revision of the last ticket keys that could not be read.
+    /// The revision of the last unreadable ticket keys.
     malformed_tickets: Option<u64>,
     has_warned: bool,
 }
 
 impl fmt::Debug for NodeKeys {
-    /// Omits the keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeKeys").finish_non_exhaustive()
     }
@@ -68,7 +66,6 @@ impl FollowedKeys {
         Self { keys, malformed_tickets: None, has_warned: false }
     }
 
-    /// Adopts the keys of the bucket.
     pub(super) fn adopt(&mut self, secrets: &Secrets) {
         if let Some(key) = secrets.connection.0 {
             self.adopt_connection(key);
@@ -104,14 +101,14 @@ impl FollowedKeys {
         tracing::info!("connection ids are made from the key of the cluster now");
     }
 
-    /// Writes the keys that the bucket does not have, and those of tickets that have changed here since. The keys of another
-    /// node that was faster arrive by the watch.
+    /// Writes the keys that the bucket lacks, and ticket keys that have changed here since. Keys of a faster node
+    /// arrive by the watch.
     pub(super) async fn offer(&self, bucket: &Bucket, secrets: &Secrets) -> Result<(), Fault> {
         let NodeKeys { state, configured, tickets, .. } = &self.keys;
         if let (None, revision) = secrets.connection
             && configured.is_none()
         {
-            let value = json(&ConnectionSecret::of(state.connections()));
+            let value = secret("key", &state.connections()).to_string();
             bucket.compare_and_set(&Key::Connection, &value, revision).await?;
         }
         let Some(server) = tickets else { return Ok(()) };
@@ -119,7 +116,7 @@ impl FollowedKeys {
         // They may have changed since the last look.
         let is_adopted = |keys: &Vec<u8>| server.adopt_ticket_keys(keys) == Adoption::Adopted;
         if !shared.as_ref().is_some_and(is_adopted) {
-            let value = json(&TicketSecrets::of(&server.export_ticket_keys()));
+            let value = secret("keys", &server.export_ticket_keys()).to_string();
             bucket.compare_and_set(&Key::Tickets, &value, *revision).await?;
         }
         Ok(())

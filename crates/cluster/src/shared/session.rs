@@ -18,40 +18,39 @@ use super::write::WRITES_AT_ONCE;
 use super::{BUCKET_BYTES_MAX, NodeKeys, SharedState};
 use shoal_runtime::clock;
 
-/// Pauses between two sessions: the first, and the longest. If the server has no JetStream, it may be long until it has.
+/// Pauses between two sessions: the first, and the longest. A server may lack JetStream for a long time.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(4);
 const PAUSE_WITHOUT_JETSTREAM_MAX: Duration = Duration::from_mins(1);
 
-/// How often a node looks for NATS, and for keys that have changed.
+/// How often a node checks for NATS, and for changed keys.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 const TICK_EVERY: Duration = Duration::from_secs(1);
 
-/// Number of ticks between two looks for what can be removed.
+/// Number of ticks between two cleanings.
 const TICKS_PER_CLEANING: u32 = 30;
 
-/// Minimum number of ticks between two times that the whole bucket is read, because there is room for entries that were ignored.
+/// Minimum number of ticks between two readings of the whole bucket for ignored entries that have room now.
 const TICKS_PER_READING: u32 = 5;
 
 /// Number of ticks between two attempts to fill the bucket.
 const TICKS_PER_FILL: u32 = 5;
 
-/// Time for which the bucket has a ban that has ended. The clocks of nodes may be apart by minutes, and each node ends
-/// the ban by its own.
+/// How long the bucket keeps a ban that has ended. The clocks of nodes may differ by minutes, and each node ends the
+/// ban by its own.
 const ENDED_BAN_S: u64 = 600;
 
-/// Time for which the bucket tells of removed entries. A node that fills a bucket leaves these out.
+/// How long the bucket remembers removed entries. A node that fills a bucket leaves these out.
 const REMOVED_S: u64 = 24 * 60 * 60;
 
-/// Maximum number of removals that are remembered, of their subjects in bytes, and of those that are cleaned at once.
+/// Maximum number of remembered removals, of their subjects in bytes, and of those that one cleaning takes.
 const REMOVED_MAX: usize = 1 << 14;
 const SUBJECT_BYTES_MAX: usize = 256;
 const CLEANED_MAX: usize = 64;
 
-/// Memory of the removals that are remembered, with that of their tree and the allocator.
+/// Memory of the remembered removals, with their tree and the allocator.
 pub(super) const REMOVED_BYTES_MAX: usize = REMOVED_MAX * (SUBJECT_BYTES_MAX + 128);
 
-/// The bucket that a session uses.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     jetstream: JetStream,
@@ -59,10 +58,9 @@ pub(super) struct Bucket {
     prefix: String,
 }
 
-/// The entries that were removed: for each subject, the revision and when it was stored, in seconds since 1970.
+/// The removed entries: for each subject, the revision and when it was stored, in seconds since 1970.
 type Removed = BTreeMap<String, (u64, u64)>;
 
-/// Follows the bucket, forever.
 pub(crate) async fn follow(state: Arc<SharedState>, keys: NodeKeys) {
     let mut keys = FollowedKeys::new(keys);
     let (mut pause, mut copies) = (PAUSE_MIN, Copies::default());
@@ -80,7 +78,6 @@ pub(crate) async fn follow(state: Arc<SharedState>, keys: NodeKeys) {
     }
 }
 
-/// An attempt to fill the bucket.
 type Filling<'s> = BoxFuture<'s, Result<(), Fault>>;
 
 struct Session<'s> {
@@ -107,7 +104,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Opens the bucket, reads all of it, and takes that over.
+    /// Opens the bucket, reads all of it, and takes it over.
     async fn begin(&mut self, copies: &mut Copies) -> Result<Watch, Fault> {
         let info = self.bucket.open(copies).await?;
         let mut watch = self.bucket.jetstream.watch(&self.bucket.stream).await?;
@@ -133,7 +130,7 @@ impl<'s> Session<'s> {
         }
     }
 
-    /// Follows the bucket until a fault, or until there is room for entries that were ignored, so that it has to be read again.
+    /// Follows the bucket until a fault, or until it has to be read again because ignored entries have room now.
     async fn go_on(&mut self, mut watch: Watch) -> Result<(), Fault> {
         let mut filling = self.fill();
         let (mut tick, mut ticks) = (interval(TICK_EVERY), 0_u32);
@@ -163,7 +160,7 @@ impl<'s> Session<'s> {
                         filling = self.fill();
                     }
                     if ticks.is_multiple_of(TICKS_PER_CLEANING) && may_clean {
-                        // A user that may not do this can do everything else.
+                        // A user without this permission can do everything else.
                         may_clean = self.clean().await.is_ok();
                     }
                     continue;
@@ -194,7 +191,7 @@ impl<'s> Session<'s> {
         self.state.is_filling().then(|| Box::pin(filling) as Filling<'_>)
     }
 
-    /// Removes bans that ended a while ago, and forgets entries that were removed long ago.
+    /// Removes bans that ended some time ago, and forgets entries that were removed long ago.
     async fn clean(&mut self) -> Result<(), Fault> {
         let now_s = clock::unix_s();
         for (network, revision) in self.state.bans_before(now_s.saturating_sub(ENDED_BAN_S), CLEANED_MAX) {
@@ -216,7 +213,7 @@ impl<'s> Session<'s> {
     }
 }
 
-/// Waits until an attempt to fill the bucket ends, forever if there is none.
+/// Waits until an attempt to fill the bucket ends. Waits forever without an attempt.
 async fn end_of(filling: &mut Option<Filling<'_>>) -> Result<(), Fault> {
     match filling {
         Some(filling) => filling.await,
@@ -224,10 +221,10 @@ async fn end_of(filling: &mut Option<Filling<'_>>) -> Result<(), Fault> {
     }
 }
 
-/// Writes the entries that the bucket lacks, unless it has had them by then, and the mark that it has had all of them.
+/// Writes the entries that the bucket still lacks, and then the mark that it has had all of them.
 async fn fill(state: &SharedState, bucket: Bucket) -> Result<(), Fault> {
     let mut keys = state.unwritten();
-    // Other nodes do the same: each write that one of them has made is one less.
+    // Other nodes do the same: each write that one of them has made is saved.
     fastrand::shuffle(&mut keys);
     let write = |key: String| {
         let bucket = &bucket;
@@ -259,7 +256,6 @@ impl Bucket {
         Self { jetstream, stream: format!("KV_{name}"), prefix: format!("$KV.{name}.") }
     }
 
-    /// Returns the key of a subject.
     fn key<'s>(&self, subject: &'s str) -> &'s str {
         subject.strip_prefix(&self.prefix).unwrap_or_default()
     }
@@ -273,12 +269,12 @@ impl Bucket {
         self.jetstream.put(&self.subject(key), value.to_owned().into(), None).await
     }
 
-    /// Removes a key, if it has the revision that is expected. Returns the revision of the removal.
+    /// Removes a key, if it has the expected revision. Returns the revision of the removal.
     pub(super) async fn delete(&self, key: &Key, expected: Option<u64>) -> Result<u64, Fault> {
         self.jetstream.delete(&self.subject(key), expected).await
     }
 
-    /// Writes a value if the key has a revision, 0 for none. Returns whether it has.
+    /// Writes a value if the key has a revision, 0 for none. Returns whether it did.
     pub(super) async fn compare_and_set(&self, key: &Key, value: &str, revision: u64) -> Result<bool, Fault> {
         match self.jetstream.put(&self.subject(key), value.to_owned().into(), Some(revision)).await {
             Ok(_) => Ok(true),
@@ -289,7 +285,7 @@ impl Bucket {
 
     /// Finds the stream of the bucket, or creates it.
     async fn open(&self, copies: &mut Copies) -> Result<StreamInfo, Fault> {
-        // As the tools of NATS create buckets, so that these can show it.
+        // The form in which NATS tools create buckets, so that they can show it.
         let config = json!({
             "name": self.stream, "subjects": [format!("{}>", self.prefix)], "description": "The shared state of Shoal",
             "storage": "file", "max_bytes": BUCKET_BYTES_MAX, "max_msg_size": VALUE_BYTES_MAX,

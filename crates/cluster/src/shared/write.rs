@@ -1,7 +1,7 @@
-//! Changes of the bucket by this node: they are stored, and apply here, when a function returns.
+//! Changes of the bucket by this node. When a function returns, its change is stored and applies here.
 //!
-//! A change is written by the thread of its request. It waits until the watch has brought the change back and the
-//! change applies here, so a reply means the same as without a cluster.
+//! The thread of a request writes its change. It waits until the watch has brought the change back and the change
+//! applies here, so a reply means the same as without a cluster.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use shoal_base::InfoHash;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::contents::{Contents, EntryBytes, json};
+use super::contents::{Contents, ban_bytes, json, torrent_bytes, value_bytes};
 use super::entry::{Banned, Key};
-use super::jetstream::Fault;
-use super::{ENTRIES_BYTES_MAX, Phase, SharedState, TORRENTS_MAX, VALUES_MAX};
+use super::jetstream::{Availability, Fault};
+use super::{ENTRIES_BYTES_MAX, SharedState, TORRENTS_MAX, VALUES_MAX};
 use shoal_control::cluster::{SharedValue, SharedValues};
 use shoal_runtime::lists::bans::{BANS_MAX, Ban};
 use shoal_runtime::lists::{SharedEntries, SharedError, SharedTorrent, Which};
@@ -31,7 +31,7 @@ const APPLY_TIME_MAX: Duration = Duration::from_secs(3);
 
 impl SharedEntries for SharedState {
     fn is_used(&self) -> bool {
-        !matches!(self.lock().phase, Phase::Unavailable(_))
+        !matches!(self.lock().phase, Availability::Refused(_))
     }
 
     fn add(
@@ -49,7 +49,7 @@ impl SharedEntries for SharedState {
                      lists"
                 )));
             }
-            check_room(contents, new.iter().map(|(_, torrent)| torrent.bytes()).sum())?;
+            check_room(contents, new.iter().map(|(_, torrent)| torrent_bytes(torrent)).sum())?;
             new
         };
         let writes =
@@ -70,7 +70,7 @@ impl SharedEntries for SharedState {
     fn ban(&self, ban: &Ban) -> Result<(), SharedError> {
         {
             let contents = &self.lock().contents;
-            check_room(contents, ban.bytes())?;
+            check_room(contents, ban_bytes(ban))?;
             let bans = &contents.bans;
             if bans.len() >= BANS_MAX && !bans.contains_key(&ban.network) {
                 return Err(SharedError::TooMany(format!(
@@ -97,7 +97,7 @@ impl SharedValues for SharedState {
     fn set(&self, key: &str, value: &SharedValue) -> Result<(), SharedError> {
         {
             let contents = &self.lock().contents;
-            check_room(contents, value.bytes())?;
+            check_room(contents, value_bytes(value))?;
             let config = &contents.config;
             if config.len() >= VALUES_MAX && !config.contains_key(key) {
                 return Err(SharedError::TooMany(format!(
@@ -117,7 +117,7 @@ impl SharedValues for SharedState {
 }
 
 impl SharedState {
-    /// Writes values, or removes keys, and waits until the changes apply here.
+    /// Writes values or removes keys, and waits until the changes apply here.
     fn write(&self, changes: Vec<(Key, Option<String>)>) -> Result<(), SharedError> {
         if changes.is_empty() {
             return Ok(());
@@ -148,25 +148,26 @@ impl SharedState {
                 SharedError::Unavailable(text.to_owned())
             })
         };
-        // The caller is a thread for work that may block.
+        // The caller is a thread that may block.
         Handle::current().block_on(results)
     }
 
-    /// Returns why nothing can be stored now, if so.
+    /// Returns why nothing can be stored now.
     fn check(&self) -> Result<(), SharedError> {
         if !self.link.is_connected() {
             let reason = self.link.fault().unwrap_or_else(|| "it was not found yet".to_owned());
             return Err(unavailable(&format!("NATS is away: {reason}")));
         }
         match &self.lock().phase {
-            Phase::Followed => Ok(()),
-            Phase::Away(None) => Err(unavailable("the node has not read the bucket yet")),
-            Phase::Away(Some(reason)) | Phase::Unavailable(reason) => Err(unavailable(reason)),
+            Availability::Used => Ok(()),
+            Availability::Away(None) => Err(unavailable("the node has not read the bucket yet")),
+            Availability::Away(Some(reason)) | Availability::Refused(reason) => Err(unavailable(reason)),
         }
     }
 }
 
-/// Refuses entries for which nodes have no room. Other nodes may add some at the same time, so a part is kept free.
+/// Refuses entries for which nodes have no room. A part is kept free, since other nodes may add entries at the same
+/// time.
 fn check_room(contents: &Contents, new_bytes: usize) -> Result<(), SharedError> {
     if new_bytes + SPARE_BYTES <= contents.bytes_left() {
         return Ok(());

@@ -124,8 +124,8 @@ pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
 /// Returns the signs of all rows, each with its meaning.
 pub(super) fn legend(rows: &[Row<'_>]) -> Vec<String> {
     let measured = rows.iter().filter_map(Row::measured);
-    let marks = measured.flat_map(|row| [Some(row.marks), row.latency.as_ref().map(|latency| latency.marks)]);
-    Marks::meanings(marks.flatten())
+    let marks = measured.flat_map(|medians| [medians.marks, medians.rated_marks]);
+    Marks::meanings(marks)
 }
 
 /// Returns the detailed sections of a load.

@@ -1,8 +1,8 @@
 //! Shoal's position relative to the best rival and to the ceiling on the same number of cores, as ratios of medians.
 
+use super::figure::Figure;
 use super::round::Marks;
-use super::row::{Measured, Row};
-use super::spread::Spread;
+use super::row::Row;
 
 /// The ratio of Shoal's median to that of another row.
 pub(super) struct Ratio<'a> {
@@ -26,7 +26,7 @@ impl Ratio<'_> {
     fn of_user_part(self, row: &Row<'_>) -> Self {
         let share = |row: &Row<'_>| {
             let measured = row.measured()?;
-            Some(measured.user_error_us?.median / measured.user_us?.median)
+            Some(measured.of(Figure::UserErrorUs)?.median / measured.of(Figure::UserUs)?.median)
         };
         let error = share(row).zip(share(self.other)).map(|(own, other)| self.value * own.hypot(other));
         Self { error, ..self }
@@ -65,12 +65,12 @@ pub(super) fn rankings<'a>(rows: &'a [Row<'a>]) -> Vec<Ranking<'a>> {
         let ceilings: Vec<&Row<'_>> = others.iter().copied().filter(is_ceiling).collect();
         Ranking {
             row,
-            user: least(row, &rivals, |measured| measured.user_us).map(|ratio| ratio.of_user_part(row)),
-            whole: least(row, &rivals, |measured| measured.whole_us),
-            memory: least(row, &rivals, |measured| measured.resident_mb).map(Ratio::unmarked),
-            filled_memory: least(row, &rivals, |measured| measured.filled_mb).map(Ratio::unmarked),
-            rival_throughput: most(row, &rivals, |measured| measured.responses_per_s),
-            ceiling_throughput: most(row, &ceilings, |measured| measured.responses_per_s),
+            user: least(row, &rivals, Figure::UserUs).map(|ratio| ratio.of_user_part(row)),
+            whole: least(row, &rivals, Figure::WholeUs),
+            memory: least(row, &rivals, Figure::ResidentMb).map(Ratio::unmarked),
+            filled_memory: least(row, &rivals, Figure::FilledMb).map(Ratio::unmarked),
+            rival_throughput: most(row, &rivals, Figure::ResponsesPerS),
+            ceiling_throughput: most(row, &ceilings, Figure::ResponsesPerS),
         }
     };
     shoal_rows(rows).map(ranking).collect()
@@ -95,9 +95,9 @@ pub(super) fn pairings<'a>(rows: &'a [Row<'a>]) -> Vec<Pairing<'a>> {
     let pairing = |row: &'a Row<'a>, rival: &'a Row<'a>| Pairing {
         row,
         rival,
-        whole: least(row, &[rival], |measured| measured.whole_us),
-        user: least(row, &[rival], |measured| measured.user_us).map(|ratio| ratio.of_user_part(row)),
-        throughput: most(row, &[rival], |measured| measured.responses_per_s),
+        whole: least(row, &[rival], Figure::WholeUs),
+        user: least(row, &[rival], Figure::UserUs).map(|ratio| ratio.of_user_part(row)),
+        throughput: most(row, &[rival], Figure::ResponsesPerS),
     };
     let of_row = |row: &'a Row<'a>| {
         let rivals = rows.iter().filter(|other| other.is_rival() && other.measured().is_some());
@@ -110,8 +110,6 @@ fn shoal_rows<'a>(rows: &'a [Row<'a>]) -> impl Iterator<Item = &'a Row<'a>> {
     rows.iter().filter(|row| row.is_shoal() && row.measured().is_some())
 }
 
-type Figure = fn(&Measured) -> Option<Spread>;
-
 fn least<'a>(row: &Row<'a>, others: &[&'a Row<'a>], figure: Figure) -> Option<Ratio<'a>> {
     known(others, figure).min_by(|a, b| a.1.total_cmp(&b.1)).and_then(|best| ratio(row, best, figure))
 }
@@ -121,7 +119,7 @@ fn most<'a>(row: &Row<'a>, others: &[&'a Row<'a>], figure: Figure) -> Option<Rat
 }
 
 fn known<'a>(others: &[&'a Row<'a>], figure: Figure) -> impl Iterator<Item = (&'a Row<'a>, f64)> {
-    let known = others.iter().filter_map(move |other| Some((*other, figure(other.measured()?)?.median)));
+    let known = others.iter().filter_map(move |other| Some((*other, other.measured()?.of(figure)?.median)));
     // There is no ratio to zero, or to a tracker that shrank during the fill.
     known.filter(|(_, median)| *median > 0.0)
 }
@@ -129,5 +127,5 @@ fn known<'a>(others: &[&'a Row<'a>], figure: Figure) -> impl Iterator<Item = (&'
 fn ratio<'a>(row: &Row<'_>, (other, median): (&'a Row<'a>, f64), figure: Figure) -> Option<Ratio<'a>> {
     let (own, others) = (row.measured()?, other.measured()?);
     let marks = own.marks.union(others.marks);
-    Some(Ratio { value: figure(own)?.median / median, error: None, other, marks })
+    Some(Ratio { value: own.of(figure)?.median / median, error: None, other, marks })
 }

@@ -2,149 +2,17 @@
 //!
 //! This module decides which rounds count. It does not know about medians or presentation.
 
-use shoal_load::{Bottleneck, LatencySummary, Report};
+use shoal_load::{Bottleneck, Connections, LatencySummary, Relays, Report};
 
-use crate::result::{Cell, CpuTime, IdleConnections, Round, SlowReaderRound, Usage, spent};
+use super::figure::Figure::*;
+use super::figure::{Figures, Value};
+use crate::result::{self, Cell, Round, SlowReaderRound, Usage, spent};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 const STEAL_MAX: f64 = 0.1;
 
 /// Bytes of a megabyte in the report.
 const MEGABYTE: f64 = 1e6;
-
-/// The figures of a round that counts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Figures {
-    /// Good replies a second; with WebTorrent, messages of any kind.
-    pub(super) responses_per_s: Option<f64>,
-    /// Replies to connects a second.
-    pub(super) connects_per_s: Option<f64>,
-    /// Replies to announces a second.
-    pub(super) announces_per_s: Option<f64>,
-    /// Replies to scrapes a second.
-    pub(super) scrapes_per_s: Option<f64>,
-    /// The connections, if there are any.
-    pub(super) connections: Option<Connections<f64>>,
-    /// The relayed messages, if the protocol has any.
-    pub(super) relays: Option<Relays<f64>>,
-    /// The effect of slow readers on other connections.
-    pub(super) slow_readers: Option<SlowReaders<f64>>,
-    /// The idle connections, if these were measured.
-    pub(super) idle: Option<Idle<f64>>,
-    /// Microseconds of CPU time in user mode per reply, good or not; with WebTorrent, per message.
-    pub(super) user_us: Option<f64>,
-    /// The same in the kernel.
-    pub(super) system_us: Option<f64>,
-    /// The error of these two.
-    pub(super) user_error_us: Option<f64>,
-    /// User and system together.
-    pub(super) whole_us: Option<f64>,
-    /// Microseconds in which the tracker's processors were busy with anything, the kernel's receive work and soft interrupts
-    /// included, per reply. Only without spinning threads.
-    pub(super) core_us: Option<f64>,
-    /// Microseconds of the kernel's threads that do the receive work of the tracker's interface, per reply.
-    pub(super) receive_us: Option<f64>,
-    /// Peers in each good announce reply, if there was any.
-    pub(super) peers_per_announce: Option<f64>,
-    /// Share of the requests without a reply in time, 0 to 1.
-    pub(super) loss_share: Option<f64>,
-    /// Error replies.
-    pub(super) errors: Option<f64>,
-    /// Replies that break a rule.
-    pub(super) wrong: Option<f64>,
-    /// Share of the time in which the tracker had work for all of its processors, 0 to 1.
-    pub(super) tracker_busy: Option<f64>,
-    /// Busy share of the processors of the load, on average, 0 to 1.
-    pub(super) load_busy: Option<f64>,
-    /// Resident memory after the fill.
-    pub(super) resident_mb: Option<f64>,
-    /// The memory that the fill added: that of the peers, without the memory of an empty tracker.
-    pub(super) filled_mb: Option<f64>,
-    /// Latency at the fixed rate.
-    pub(super) latency: Option<Latency>,
-    /// Reasons to read the closed loop of this round with care.
-    pub(super) marks: Marks,
-}
-
-/// The connections of the closed loop: the figures of a round, or their medians.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Connections<F> {
-    /// Connections that became ready for requests, a second.
-    pub(super) opened_per_s: Option<F>,
-    /// TLS handshakes with a key exchange and a signature, a second.
-    pub(super) full_per_s: Option<F>,
-    /// Resumed TLS handshakes a second.
-    pub(super) resumed_per_s: Option<F>,
-    /// The median of the microseconds until a connection is ready for requests.
-    pub(super) setup_p50_us: Option<F>,
-    /// Connections that failed.
-    pub(super) failed: Option<F>,
-}
-
-/// The relayed messages of the closed loop: the figures of a round, or their medians.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Relays<F> {
-    /// Offers that arrived, a second.
-    pub(super) offers_per_s: Option<F>,
-    /// Share of the offers due that did not arrive.
-    pub(super) offers_missing: Option<F>,
-    /// Answers that arrived, a second.
-    pub(super) answers_per_s: Option<F>,
-    /// Share of the answers sent that did not arrive.
-    pub(super) answers_missing: Option<F>,
-    /// Offers and answers that arrived damaged or at the wrong peer.
-    pub(super) wrong: Option<F>,
-    /// KiB of resident memory that the fill added per connection.
-    pub(super) each_kib: Option<F>,
-    /// Resident memory after the closed loop.
-    pub(super) loaded_mb: Option<F>,
-}
-
-/// Rounds without and with slow readers: the figures of one of them, or their medians.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SlowReaders<F> {
-    /// Their number.
-    pub(super) count: Option<F>,
-    /// The number that the tracker closed.
-    pub(super) closed: Option<F>,
-    /// Relay of an offer at the fixed rate, in microseconds, 99th percentile: without them, with them, and the ratio of
-    /// the latter to the former.
-    pub(super) p99_us: [Option<F>; 3],
-    /// The same in the closed loop.
-    pub(super) loaded_p99_us: [Option<F>; 3],
-    /// Resident memory at the end.
-    pub(super) resident_mb: Option<F>,
-}
-
-/// Idle connections: the figures of a round, or their medians.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Idle<F> {
-    /// The number of open connections.
-    pub(super) open: Option<F>,
-    /// KiB of resident memory per connection.
-    pub(super) each_kib: Option<F>,
-    /// The same with a thousand connections.
-    pub(super) first_kib: Option<F>,
-    /// Resident memory before the first connection.
-    pub(super) before_mb: Option<F>,
-    /// Resident memory with all connections.
-    pub(super) open_mb: Option<F>,
-}
-
-/// The open loop of a round.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Latency {
-    /// The time from the scheduled start of a request to its reply.
-    pub(super) summary: LatencySummary,
-    /// The time from the scheduled start of an announce to the arrival of one of its offers, if it has offers.
-    pub(super) relay: Option<LatencySummary>,
-    /// Good replies a second.
-    pub(super) responses_per_s: f64,
-    /// Share of the requests without a reply in time, 0 to 1.
-    pub(super) loss_share: Option<f64>,
-    /// Reasons to read the open loop of this round with care.
-    pub(super) marks: Marks,
-}
 
 /// Reasons to read a figure with care.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,127 +67,160 @@ impl Marks {
 }
 
 /// Returns the figures of a round, or why it does not count.
-pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures, String> {
+pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures<f64>, String> {
     if let Some(idle) = &round.idle {
         return idle_figures(round, idle);
     }
     let load = counting_load(round)?;
-    let (usage, processors) = (round.usage.as_ref(), cell.tracker_cpus.len());
+    let usage = round.usage.as_ref();
+    let mut values = load_figures(cell, round, load);
+    values.extend(usage.into_iter().flat_map(|usage| usage_figures(cell, load, usage)));
+    values.extend(load.connections.iter().flat_map(|connections| connection_figures(load, connections)));
+    values.extend(load.relays.iter().flat_map(|relays| relay_figures(round, load, relays)));
+    let slow_readers = round.slow_readers.iter().filter_map(|second| slow_reader_figures(round, second));
+    values.extend(slow_readers.flatten());
+    let is_whole = |report: &&Report| report.failure.is_none() && report.responses.total() > 0;
+    let rated = round.latency.as_ref().filter(is_whole);
+    values.extend(rated.into_iter().flat_map(rated_figures));
+    let tracker_busy = usage.and_then(|usage| usage.saturation(&cell.tracker_cpus));
+    let load_marks = Marks {
+        stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX),
+        generator_bound: tracker_busy.is_some_and(|share| share < Usage::SATURATED_SHARE),
+        ..marks(load)
+    };
+    Ok(Figures::new(values, load_marks, rated.map(marks).unwrap_or_default()))
+}
+
+fn load_figures(cell: &Cell, round: &Round, load: &Report) -> Vec<Value> {
     let all = as_f64(load.responses.total());
-    let own_share = usage.filter(|usage| usage.spinners > 0).and_then(|usage| usage.share_of(processors));
+    let spinning = round.usage.as_ref().filter(|usage| usage.spinners > 0);
+    let own_share = spinning.and_then(|usage| usage.share_of(cell.tracker_cpus.len()));
     // With spinning threads, rates are those of whole processors.
     let whole = |rate: f64| ratio(rate, own_share.unwrap_or(1.0)).unwrap_or_default();
     let per_s =
         |count: u64| Some(whole(load.responses_per_s) * ratio(as_f64(count), all).unwrap_or_default());
-    let spent = usage.map(|usage| spent(load, usage));
-    let us_each = |part: fn(&CpuTime) -> Option<f64>| {
-        spent.as_ref().and_then(|(time, count)| ratio(part(time)? * 1e6, *count))
-    };
-    let busy = |cpus: &[usize]| usage?.busy_share_of(cpus);
-    let tracker_busy = usage.and_then(|usage| usage.saturation(&cell.tracker_cpus));
-    let messages_per_s = load.relays.as_ref().map(|relays| relays.messages_per_s);
-    Ok(Figures {
-        responses_per_s: Some(whole(messages_per_s.unwrap_or(load.responses_per_s))),
-        relays: load.relays.as_ref().map(|relays| relay_figures(round, load, relays)),
-        slow_readers: (round.slow_readers.as_ref()).and_then(|second| slow_reader_figures(round, second)),
-        connections: load.connections.as_ref().map(|connections| {
-            let per_s = |count: u64| ratio(as_f64(count), load.elapsed_s);
-            Connections {
-                opened_per_s: per_s(connections.opened),
-                full_per_s: per_s(connections.handshakes_full),
-                resumed_per_s: per_s(connections.handshakes_resumed),
-                setup_p50_us: Some(connections.setup.p50_us),
-                failed: Some(as_f64(connections.failures.total())),
-            }
-        }),
-        idle: None,
-        connects_per_s: per_s(load.responses.connect),
-        announces_per_s: per_s(load.responses.announce),
-        scrapes_per_s: per_s(load.responses.scrape),
-        user_us: us_each(|time| Some(time.user_part_s())),
-        system_us: us_each(|time| Some(time.whole_s() - time.user_part_s())),
-        user_error_us: us_each(|time| time.user_error_s),
-        whole_us: us_each(|time| Some(time.whole_s())),
-        core_us: usage
-            .filter(|usage| usage.spinners == 0)
-            .and_then(|usage| usage.core_us(load, &cell.tracker_cpus)),
-        receive_us: usage.and_then(|usage| ratio(usage.receive_s? * 1e6, spent.as_ref()?.1)),
-        peers_per_announce: (load.responses.announce > 0).then_some(load.peers_per_announce),
-        loss_share: loss_share(load),
-        errors: Some(as_f64(load.errors)),
-        wrong: Some(as_f64(load.wrong.total())),
-        tracker_busy,
-        load_busy: busy(&cell.load_cpus),
-        resident_mb: round.resident_filled_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
-        filled_mb: filled_mb(round),
-        latency: round.latency.as_ref().and_then(latency),
-        marks: Marks {
-            stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX),
-            generator_bound: tracker_busy.is_some_and(|share| share < Usage::SATURATED_SHARE),
-            ..marks(load)
-        },
-    })
+    let relays = load.relays.as_ref();
+    let messages_per_s = relays.map_or(load.responses_per_s, |relays| relays.messages_per_s);
+    let wrong = load.wrong.total() + relays.map_or(0, |relays| relays.wrong.total());
+    vec![
+        (ResponsesPerS, Some(whole(messages_per_s))),
+        (ConnectsPerS, per_s(load.responses.connect).filter(|_| load.connections.is_none())),
+        (AnnouncesPerS, per_s(load.responses.announce)),
+        (ScrapesPerS, per_s(load.responses.scrape)),
+        (PeersPerAnnounce, (load.responses.announce > 0).then_some(load.peers_per_announce)),
+        (LossShare, loss_share(load)),
+        (ErrorReplies, Some(as_f64(load.errors))),
+        (Wrong, Some(as_f64(wrong))),
+        (ResidentMb, round.resident_filled_bytes.map(|bytes| as_f64(bytes) / MEGABYTE)),
+        (FilledMb, filled_mb(round)),
+    ]
+}
+
+fn usage_figures(cell: &Cell, load: &Report, usage: &Usage) -> [Value; 8] {
+    let (time, count) = spent(load, usage);
+    let us_each = |part_s: Option<f64>| ratio(part_s? * 1e6, count);
+    let core_us = || usage.core_us(load, &cell.tracker_cpus);
+    [
+        (UserUs, us_each(Some(time.user_part_s()))),
+        (SystemUs, us_each(Some(time.whole_s() - time.user_part_s()))),
+        (UserErrorUs, us_each(time.user_error_s)),
+        (WholeUs, us_each(Some(time.whole_s()))),
+        (CoreUs, (usage.spinners == 0).then(core_us).flatten()),
+        (ReceiveUs, us_each(usage.receive_s)),
+        (TrackerBusy, usage.saturation(&cell.tracker_cpus)),
+        (LoadBusy, usage.busy_share_of(&cell.load_cpus)),
+    ]
+}
+
+fn connection_figures(load: &Report, connections: &Connections) -> [Value; 5] {
+    let per_s = |count: u64| ratio(as_f64(count), load.elapsed_s);
+    [
+        (OpenedPerS, per_s(connections.opened)),
+        (FullHandshakesPerS, per_s(connections.handshakes_full)),
+        (ResumedHandshakesPerS, per_s(connections.handshakes_resumed)),
+        (SetupP50Us, Some(connections.setup.p50_us)),
+        (FailedConnections, Some(as_f64(connections.failures.total()))),
+    ]
 }
 
 /// Returns the figures of a round of idle connections, which has no others.
-fn idle_figures(round: &Round, idle: &IdleConnections) -> Result<Figures, String> {
+fn idle_figures(round: &Round, idle: &result::IdleConnections) -> Result<Figures<f64>, String> {
     if let Some(failure) = &round.failure {
         return Err(failure.clone());
     }
     let (before, open) = (as_f64(idle.resident_before_bytes), as_f64(idle.resident_open_bytes));
-    let count = as_f64(idle.open as u64);
-    let Some(each_bytes) = ratio(open - before, count) else {
+    let kib_each = |bytes: f64, count: usize| Some(ratio(bytes - before, as_f64(count as u64))? / 1024.0);
+    let Some(each_kib) = kib_each(open, idle.open) else {
         let reason = idle.failure.as_deref().unwrap_or("the tracker closed all of them");
         return Err(format!("no connection stayed open: {reason}"));
     };
-    Ok(Figures {
-        idle: Some(Idle {
-            open: Some(count),
-            each_kib: Some(each_bytes / 1024.0),
-            first_kib: idle.steps.first().and_then(|step| {
-                ratio(as_f64(step.resident_bytes) - before, as_f64(step.open as u64))
-                    .map(|bytes| bytes / 1024.0)
-            }),
-            before_mb: Some(before / MEGABYTE),
-            open_mb: Some(open / MEGABYTE),
-        }),
-        marks: Marks { fewer: idle.open < idle.wanted, ..Marks::default() },
-        ..Figures::default()
-    })
+    let first = idle.steps.first();
+    let values = [
+        (IdleConnections, Some(as_f64(idle.open as u64))),
+        (IdleKib, Some(each_kib)),
+        (IdleFirstKib, first.and_then(|step| kib_each(as_f64(step.resident_bytes), step.open))),
+        (IdleBeforeMb, Some(before / MEGABYTE)),
+        (IdleAllMb, Some(open / MEGABYTE)),
+    ];
+    let marks = Marks { fewer: idle.open < idle.wanted, ..Marks::default() };
+    Ok(Figures::new(values, marks, Marks::default()))
 }
 
-fn relay_figures(round: &Round, load: &Report, relays: &shoal_load::Relays) -> Relays<f64> {
+fn relay_figures(round: &Round, load: &Report, relays: &Relays) -> [Value; 6] {
     // The counts include late messages of each kind in the same proportion, so the rates are scaled.
     let per_s = |count: u64| ratio(as_f64(count) * load.responses_per_s, as_f64(load.responses.total()));
     // The number of due offers depends on the tracker's count of peers, and the tracker may relay more.
     let missing = |came: u64, due: u64| ratio(as_f64(due.saturating_sub(came)), as_f64(due));
     let open = load.connections.as_ref().map_or(0, |connections| connections.open_at_end);
-    Relays {
-        offers_per_s: per_s(relays.offers),
-        offers_missing: missing(relays.offers, relays.offers_due),
-        answers_per_s: per_s(relays.answers),
-        answers_missing: missing(relays.answers, relays.answers_sent),
-        wrong: Some(as_f64(relays.wrong.total())),
-        each_kib: filled_mb(round).and_then(|mb| ratio(mb * MEGABYTE / 1024.0, as_f64(open))),
-        loaded_mb: round.resident_loaded_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
-    }
+    [
+        (OffersPerS, per_s(relays.offers)),
+        (OffersMissing, missing(relays.offers, relays.offers_due)),
+        (AnswersPerS, per_s(relays.answers)),
+        (AnswersMissing, missing(relays.answers, relays.answers_sent)),
+        (ConnectionKib, filled_mb(round).and_then(|mb| ratio(mb * MEGABYTE / 1024.0, as_f64(open)))),
+        (LoadedMb, round.resident_loaded_bytes.map(|bytes| as_f64(bytes) / MEGABYTE)),
+    ]
 }
 
 /// Returns nothing if the second half of the round was not reached.
-fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<SlowReaders<f64>> {
+fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<[Value; 9]> {
     let last = second.latency.as_ref().or(second.load.as_ref())?.relays.as_ref()?;
-    let p99_us = |report: Option<&Report>| relay_latency(report?).map(|summary| summary.p99_us);
-    let pair = |without: Option<&Report>, with: Option<&Report>| {
-        let [without, with] = [without, with].map(p99_us);
-        [without, with, with.zip(without).and_then(|(with, without)| ratio(with, without))]
-    };
-    Some(SlowReaders {
-        count: Some(as_f64(last.slow_readers)),
-        closed: Some(as_f64(last.slow_readers_closed)),
-        p99_us: pair(round.latency.as_ref(), second.latency.as_ref()),
-        loaded_p99_us: pair(round.load.as_ref(), second.load.as_ref()),
-        resident_mb: second.resident_bytes.map(|bytes| as_f64(bytes) / MEGABYTE),
-    })
+    let p99_us = |report: &Option<Report>| relay_latency(report.as_ref()?).map(|summary| summary.p99_us);
+    let times = |with: Option<f64>, without: Option<f64>| ratio(with?, without?);
+    let [without, with] = [&round.latency, &second.latency].map(p99_us);
+    let [without_loaded, with_loaded] = [&round.load, &second.load].map(p99_us);
+    Some([
+        (SlowReaders, Some(as_f64(last.slow_readers))),
+        (SlowReadersClosed, Some(as_f64(last.slow_readers_closed))),
+        (WithoutSlowP99Us, without),
+        (WithSlowP99Us, with),
+        (SlowP99Ratio, times(with, without)),
+        (WithoutSlowLoadedP99Us, without_loaded),
+        (WithSlowLoadedP99Us, with_loaded),
+        (SlowLoadedP99Ratio, times(with_loaded, without_loaded)),
+        (SlowResidentMb, second.resident_bytes.map(|bytes| as_f64(bytes) / MEGABYTE)),
+    ])
+}
+
+/// Returns the figures of the open loop.
+fn rated_figures(report: &Report) -> [Value; 13] {
+    let LatencySummary { p50_us, p90_us, p99_us, p99_9_us, max_us, .. } = report.latency;
+    let relay = relay_latency(report);
+    [
+        (P50Us, Some(p50_us)),
+        (P90Us, Some(p90_us)),
+        (P99Us, Some(p99_us)),
+        (P999Us, Some(p99_9_us)),
+        (MaxUs, Some(max_us)),
+        (RelayP50Us, relay.map(|relay| relay.p50_us)),
+        (RelayP90Us, relay.map(|relay| relay.p90_us)),
+        (RelayP99Us, relay.map(|relay| relay.p99_us)),
+        (RelayP999Us, relay.map(|relay| relay.p99_9_us)),
+        (RelayMaxUs, relay.map(|relay| relay.max_us)),
+        (RelayOrReplyP99Us, Some(relay.map_or(p99_us, |relay| relay.p99_us))),
+        (RatedResponsesPerS, Some(report.responses_per_s)),
+        (RatedLossShare, loss_share(report)),
+    ]
 }
 
 fn relay_latency(report: &Report) -> Option<LatencySummary> {
@@ -361,17 +262,6 @@ fn filled_mb(round: &Round) -> Option<f64> {
     round.fill.as_ref()?;
     let bytes = as_f64(round.resident_filled_bytes?) - as_f64(round.resident_before_bytes?);
     Some(bytes / MEGABYTE)
-}
-
-fn latency(report: &Report) -> Option<Latency> {
-    let is_whole = report.failure.is_none() && report.responses.total() > 0;
-    is_whole.then(|| Latency {
-        summary: report.latency,
-        relay: relay_latency(report),
-        responses_per_s: report.responses_per_s,
-        loss_share: loss_share(report),
-        marks: marks(report),
-    })
 }
 
 fn marks(report: &Report) -> Marks {

@@ -25,11 +25,6 @@ impl Spread {
         };
         Some(Self { median, min, max })
     }
-
-    /// Returns the approximate spread of the sum of both.
-    pub(super) fn plus(self, other: Self) -> Self {
-        Self { median: self.median + other.median, min: self.min + other.min, max: self.max + other.max }
-    }
 }
 
 #[cfg(test)]

@@ -1,177 +1,178 @@
 //! The tables of the report.
 
+use super::figure::Figure::{self, *};
+use super::figure::Medians;
 use super::number::{self, NOTHING};
 use super::page::Table;
 use super::ranking::{Pairing, Ranking, Ratio};
 use super::relayed;
 use super::round::{self, Marks};
-use super::row::{self, Measured, Outcome, Row};
+use super::row::{self, Outcome, Row};
 use super::unit::UnitLabels;
 use crate::result::{Cell, Comparison, Round};
 
 /// A longer reason is shortened here and shown in full in the list of what was not counted.
 const REASON_CHARS_MAX: usize = 40;
 
+/// A column of figures, after the columns with the tracker and its cores.
+#[derive(Clone, Copy)]
+pub(super) struct Column {
+    head: &'static str,
+    figure: Figure,
+    show: Show,
+    /// The marks that are shown with the figure.
+    marks: fn(&Medians) -> Marks,
+}
+
+/// How a column shows its figure.
+#[derive(Clone, Copy)]
+enum Show {
+    Median(fn(f64) -> String),
+    /// With the minimum and the maximum.
+    Spread(fn(f64) -> String),
+    /// With another figure, which is the error, and with the minimum and the maximum.
+    WithError(Figure),
+}
+
+impl Column {
+    const fn new(head: &'static str, figure: Figure, show: Show) -> Self {
+        Self { head, figure, show, marks: |_| Marks::default() }
+    }
+
+    pub(super) const fn median(head: &'static str, figure: Figure, show: fn(f64) -> String) -> Self {
+        Self::new(head, figure, Show::Median(show))
+    }
+
+    pub(super) const fn spread(head: &'static str, figure: Figure, show: fn(f64) -> String) -> Self {
+        Self::new(head, figure, Show::Spread(show))
+    }
+
+    pub(super) const fn with_error(head: &'static str, figure: Figure, error: Figure) -> Self {
+        Self::new(head, figure, Show::WithError(error))
+    }
+
+    /// Shows the marks of the closed loop.
+    pub(super) const fn marked(self) -> Self {
+        Self { marks: |medians| medians.marks, ..self }
+    }
+
+    /// Shows the marks of the open loop.
+    pub(super) const fn rated(self) -> Self {
+        Self { marks: |medians| medians.rated_marks, ..self }
+    }
+
+    fn cell(&self, medians: &Medians) -> String {
+        let (value, marks) = (medians.of(self.figure), (self.marks)(medians));
+        match self.show {
+            Show::Median(show) => number::median(value, marks, show),
+            Show::Spread(show) => number::spread(value, marks, show),
+            Show::WithError(error) => number::with_error(value, medians.of(error), marks),
+        }
+    }
+}
+
+const MAIN: &[Column] = &[
+    Column::spread("Responses/s", ResponsesPerS, number::whole).marked(),
+    Column::spread("CPU µs each", WholeUs, number::hundredths).marked(),
+    Column::with_error("of it user", UserUs, UserErrorUs).marked(),
+    Column::median("Tracker busy", TrackerBusy, number::busy).marked(),
+    Column::spread("Memory MB", ResidentMb, number::figure),
+    Column::spread("of it fill", FilledMb, number::figure),
+    Column::spread("p99 µs at rate", P99Us, number::figure).rated(),
+];
+
+/// A comparison without steps shows the first four.
+const IDLE: &[Column] = &[
+    Column::median("Connections", IdleConnections, number::whole).marked(),
+    Column::spread("KiB each", IdleKib, number::hundredths).marked(),
+    Column::spread("Memory MB before", IdleBeforeMb, number::figure),
+    Column::spread("Memory MB with all", IdleAllMb, number::figure),
+    Column::spread("KiB each of the first 1,000", IdleFirstKib, number::hundredths),
+];
+
 /// Returns the main table.
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
-    if is_idle(rows) {
-        return idle(rows);
-    }
-    if relayed::is_relayed(rows) {
-        return relayed::main(rows);
-    }
-    let head = vec![
-        "Responses/s",
-        "CPU µs each",
-        "of it user",
-        "Tracker busy",
-        "Memory MB",
-        "of it fill",
-        "p99 µs at rate",
-    ];
-    table(head, rows, outcome_with_reason, |row| {
-        let marks = row.marks;
-        let latency = row.latency.as_ref();
-        let latency_marks = latency.map(|latency| latency.marks).unwrap_or_default();
-        vec![
-            number::spread(row.responses_per_s, marks, number::whole),
-            number::spread(row.whole_us, marks, number::hundredths),
-            number::with_error(row.user_us, row.user_error_us, marks),
-            number::median(row.tracker_busy, marks, number::busy),
-            number::spread(row.resident_mb, Marks::default(), number::figure),
-            number::spread(row.filled_mb, Marks::default(), number::figure),
-            number::spread(latency.and_then(|latency| latency.p99_us), latency_marks, number::figure),
-        ]
-    })
+    let columns = if is_idle(rows) {
+        let has_steps = rows.iter().any(|row| row.has(IdleFirstKib));
+        if has_steps { IDLE } else { &IDLE[..4] }
+    } else if relayed::is_relayed(rows) {
+        relayed::MAIN
+    } else {
+        MAIN
+    };
+    table(columns, rows, outcome_with_reason)
 }
 
 /// Returns the main table with fewer columns and without ranges, for a narrow terminal.
 pub(super) fn brief(rows: &[Row<'_>]) -> Table {
-    let unmarked = Marks::default();
     if is_idle(rows) {
-        return table(vec!["Connections", "KiB each", "MB with all"], rows, outcome_word, |row| {
-            let Some(idle) = &row.idle else { return vec![] };
-            vec![
-                number::median(idle.open, row.marks, number::whole),
-                number::median(idle.each_kib, row.marks, number::hundredths),
-                number::median(idle.open_mb, unmarked, number::figure),
-            ]
-        });
-    }
-    let rate = UnitLabels::of(rows).rate;
-    table(vec![rate, "CPU µs", "MB", "p99 µs"], rows, outcome_word, |row| {
-        let latency = row.latency.as_ref();
-        let latency_marks = latency.map(|latency| latency.marks).unwrap_or_default();
-        // With WebTorrent, that of a relayed offer, as in the whole table.
-        let p99_us =
-            latency.and_then(|latency| latency.relay_us.map_or(latency.p99_us, |[_, _, p99_us, ..]| p99_us));
-        vec![
-            number::median(row.responses_per_s, row.marks, number::whole),
-            number::median(row.whole_us, row.marks, number::hundredths),
-            number::median(row.resident_mb, unmarked, number::figure),
-            number::median(p99_us, latency_marks, number::figure),
-        ]
-    })
-}
-
-/// Returns the main table of idle connections.
-pub(super) fn idle(rows: &[Row<'_>]) -> Table {
-    let mut head = vec!["Connections", "KiB each", "Memory MB before", "Memory MB with all"];
-    let idle = |row: &Row<'_>| row.measured().and_then(|measured| measured.idle.as_ref()?.first_kib);
-    let has_steps = rows.iter().any(|row| idle(row).is_some());
-    head.extend(has_steps.then_some("KiB each of the first 1,000"));
-    table(head, rows, outcome_with_reason, |row| {
-        let Some(idle) = &row.idle else { return vec![] };
-        let unmarked = Marks::default();
-        let mut line = vec![
-            number::median(idle.open, row.marks, number::whole),
-            number::spread(idle.each_kib, row.marks, number::hundredths),
-            number::spread(idle.before_mb, unmarked, number::figure),
-            number::spread(idle.open_mb, unmarked, number::figure),
+        const COLUMNS: &[Column] = &[
+            Column::median("Connections", IdleConnections, number::whole).marked(),
+            Column::median("KiB each", IdleKib, number::hundredths).marked(),
+            Column::median("MB with all", IdleAllMb, number::figure),
         ];
-        line.extend(has_steps.then(|| number::spread(idle.first_kib, unmarked, number::hundredths)));
-        line
-    })
+        return table(COLUMNS, rows, outcome_word);
+    }
+    let columns = [
+        Column::median(UnitLabels::of(rows).rate, ResponsesPerS, number::whole).marked(),
+        Column::median("CPU µs", WholeUs, number::hundredths).marked(),
+        Column::median("MB", ResidentMb, number::figure),
+        Column::median("p99 µs", RelayOrReplyP99Us, number::figure).rated(),
+    ];
+    table(&columns, rows, outcome_word)
 }
 
 /// Returns the table of connections.
 pub(super) fn connections(rows: &[Row<'_>]) -> Table {
-    let head = vec!["Opened/s", "Full handshakes/s", "Resumed/s", "Ready after µs (median)", "Failed"];
-    let unmarked = Marks::default();
-    table(head, rows, outcome_word, |row| match &row.connections {
-        None => vec![],
-        Some(connections) => vec![
-            number::median(connections.opened_per_s, unmarked, number::whole),
-            number::median(connections.full_per_s, unmarked, number::whole),
-            number::median(connections.resumed_per_s, unmarked, number::whole),
-            number::spread(connections.setup_p50_us, unmarked, number::figure),
-            number::median(connections.failed, unmarked, number::whole),
-        ],
-    })
+    const COLUMNS: &[Column] = &[
+        Column::median("Opened/s", OpenedPerS, number::whole),
+        Column::median("Full handshakes/s", FullHandshakesPerS, number::whole),
+        Column::median("Resumed/s", ResumedHandshakesPerS, number::whole),
+        Column::spread("Ready after µs (median)", SetupP50Us, number::figure),
+        Column::median("Failed", FailedConnections, number::whole),
+    ];
+    table(COLUMNS, rows, outcome_word)
 }
 
 /// Returns the table of replies, good and bad.
 pub(super) fn replies(rows: &[Row<'_>]) -> Table {
-    let head = vec!["Connects/s", "Announces/s", "Scrapes/s", "Peers each", "Lost", "Errors", "Wrong"];
-    let unmarked = Marks::default();
-    let table = table(head, rows, outcome_word, |row| {
-        vec![
-            // Connects exist over UDP only.
-            match row.connections {
-                Some(_) => NOTHING.into(),
-                None => number::median(row.connects_per_s, unmarked, number::whole),
-            },
-            number::median(row.announces_per_s, unmarked, number::whole),
-            number::median(row.scrapes_per_s, unmarked, number::whole),
-            number::median(row.peers_per_announce, unmarked, number::hundredths),
-            number::median(row.loss_share, unmarked, number::percent),
-            number::median(row.errors, unmarked, number::whole),
-            number::median(row.wrong, unmarked, number::whole),
-        ]
-    });
-    with_rounds(table, rows)
+    const COLUMNS: &[Column] = &[
+        Column::median("Connects/s", ConnectsPerS, number::whole),
+        Column::median("Announces/s", AnnouncesPerS, number::whole),
+        Column::median("Scrapes/s", ScrapesPerS, number::whole),
+        Column::median("Peers each", PeersPerAnnounce, number::hundredths),
+        Column::median("Lost", LossShare, number::percent),
+        Column::median("Errors", ErrorReplies, number::whole),
+        Column::median("Wrong", Wrong, number::whole),
+    ];
+    with_rounds(table(COLUMNS, rows, outcome_word), rows)
 }
 
 /// Returns the table of CPU time and busy processors.
 pub(super) fn processors(rows: &[Row<'_>]) -> Table {
-    let head = vec![
-        "User µs each",
-        "System µs each",
-        "Receive µs each",
-        "Whole core µs each",
-        "Tracker busy",
-        "Load's CPUs busy",
+    const COLUMNS: &[Column] = &[
+        Column::with_error("User µs each", UserUs, UserErrorUs).marked(),
+        Column::spread("System µs each", SystemUs, number::hundredths).marked(),
+        Column::spread("Receive µs each", ReceiveUs, number::hundredths).marked(),
+        Column::spread("Whole core µs each", CoreUs, number::hundredths).marked(),
+        Column::median("Tracker busy", TrackerBusy, number::busy),
+        Column::median("Load's CPUs busy", LoadBusy, number::percent),
     ];
-    table(head, rows, outcome_word, |row| {
-        vec![
-            number::with_error(row.user_us, row.user_error_us, row.marks),
-            number::spread(row.system_us, row.marks, number::hundredths),
-            number::spread(row.receive_us, row.marks, number::hundredths),
-            number::spread(row.core_us, row.marks, number::hundredths),
-            number::median(row.tracker_busy, Marks::default(), number::busy),
-            number::median(row.load_busy, Marks::default(), number::percent),
-        ]
-    })
+    table(COLUMNS, rows, outcome_word)
 }
 
 /// Returns the table of the open loop.
 pub(super) fn latency(rows: &[Row<'_>]) -> Table {
-    let head = vec!["p50 µs", "p90 µs", "p99 µs", "p99.9 µs", "Max µs", "Responses/s", "Lost"];
-    table(head, rows, outcome_word, |row| match &row.latency {
-        Some(latency) => {
-            let marks = latency.marks;
-            vec![
-                number::spread(latency.p50_us, marks, number::figure),
-                number::spread(latency.p90_us, marks, number::figure),
-                number::spread(latency.p99_us, marks, number::figure),
-                number::spread(latency.p99_9_us, marks, number::figure),
-                number::spread(latency.max_us, marks, number::figure),
-                number::median(latency.responses_per_s, Marks::default(), number::whole),
-                number::median(latency.loss_share, Marks::default(), number::percent),
-            ]
-        }
-        None => vec!["not measured".into()],
-    })
+    const COLUMNS: &[Column] = &[
+        Column::spread("p50 µs", P50Us, number::figure).rated(),
+        Column::spread("p90 µs", P90Us, number::figure).rated(),
+        Column::spread("p99 µs", P99Us, number::figure).rated(),
+        Column::spread("p99.9 µs", P999Us, number::figure).rated(),
+        Column::spread("Max µs", MaxUs, number::figure).rated(),
+        Column::median("Responses/s", RatedResponsesPerS, number::whole),
+        Column::median("Lost", RatedLossShare, number::percent),
+    ];
+    table(COLUMNS, rows, outcome_word)
 }
 
 /// Returns the table of Shoal's rankings.
@@ -271,7 +272,7 @@ pub(super) fn is_idle(rows: &[Row<'_>]) -> bool {
 
 /// Returns whether requests were carried by connections.
 pub(super) fn has_connections(rows: &[Row<'_>]) -> bool {
-    rows.iter().filter_map(Row::measured).any(|measured| measured.connections.is_some())
+    rows.iter().any(|row| row.has(FailedConnections))
 }
 
 /// Returns the number of cores of a row as text.
@@ -284,38 +285,39 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
     let steal = round.usage.as_ref().map(|usage| usage.steal);
     let busy = round.load.as_ref().map(|load| load.generator_busy);
     let (figures, outcome) = match round::figures(cell, round) {
-        Ok(figures) => (Some(figures), format!("counts{}", figures.marks.signs())),
+        Ok(figures) => {
+            let signs = figures.marks.signs();
+            (Some(figures), format!("counts{signs}"))
+        }
         Err(reason) => (None, format!("failed: {reason}")),
     };
-    let latency = figures.and_then(|figures| figures.latency);
-    let latency = latency.map(|latency| latency.relay.unwrap_or(latency.summary));
+    let of = |figure, format| show(figures.as_ref().and_then(|figures| figures.of(figure)), format);
     vec![
-        show(figures.and_then(|figures| figures.responses_per_s), number::whole),
-        show(figures.and_then(|figures| figures.user_us), number::hundredths),
-        show(figures.and_then(|figures| figures.system_us), number::hundredths),
-        show(figures.and_then(|figures| figures.resident_mb), number::figure),
-        show(figures.and_then(|figures| figures.filled_mb), number::figure),
-        show(latency.map(|latency| latency.p99_us), number::figure),
-        show(figures.and_then(|figures| figures.loss_share), number::percent),
+        of(ResponsesPerS, number::whole),
+        of(UserUs, number::hundredths),
+        of(SystemUs, number::hundredths),
+        of(ResidentMb, number::figure),
+        of(FilledMb, number::figure),
+        of(RelayOrReplyP99Us, number::figure),
+        of(LossShare, number::percent),
         show(steal, number::percent),
         show(busy, number::percent),
         outcome,
     ]
 }
 
-/// Builds a table with a line for each row, which begins with the tracker and its cores. `head` names the figures. If
-/// nothing was measured, `otherwise` fills the first of their columns.
-pub(super) fn table(
-    head: Vec<&'static str>,
-    rows: &[Row<'_>],
-    otherwise: fn(&Outcome) -> String,
-    figures: impl Fn(&Measured) -> Vec<String>,
-) -> Table {
-    let head: Vec<&str> = ["Tracker", "Cores"].into_iter().chain(head).collect();
+/// Builds a table with a line for each row, which begins with the tracker and its cores. If nothing was measured,
+/// `otherwise` fills the first column.
+pub(super) fn table(columns: &[Column], rows: &[Row<'_>], otherwise: fn(&Outcome) -> String) -> Table {
+    let heads = columns.iter().map(|column| column.head);
+    let head: Vec<&str> = ["Tracker", "Cores"].into_iter().chain(heads).collect();
     let line = |row: &Row<'_>| {
         let mut line = vec![row.tracker.title.clone(), cores(row)];
         match row.measured() {
-            Some(measured) => line.extend(figures(measured)),
+            Some(_) if !columns.iter().any(|column| row.has(column.figure)) => {
+                line.push("not measured".into());
+            }
+            Some(medians) => line.extend(columns.iter().map(|column| column.cell(medians))),
             None => line.push(otherwise(&row.outcome)),
         }
         line.resize(head.len(), NOTHING.into());
@@ -330,10 +332,9 @@ pub(super) fn with_rounds(mut table: Table, rows: &[Row<'_>]) -> Table {
     table.head.push("Rounds");
     for (line, row) in table.rows.iter_mut().zip(rows) {
         let all = row.cell.map_or(0, |cell| cell.rounds.len());
-        line.push(match row.measured() {
-            Some(measured) => format!("{} of {all}", measured.rounds),
-            None if all > 0 => format!("0 of {all}"),
-            None => NOTHING.into(),
+        line.push(match all {
+            0 => NOTHING.into(),
+            _ => format!("{} of {all}", all - row.left_out.len()),
         });
     }
     table

@@ -1,5 +1,6 @@
 //! The unit of measurement: replies with most protocols, all sent messages with WebTorrent.
 
+use super::figure::Figure;
 use super::row::Row;
 
 /// The labels of the unit.
@@ -36,7 +37,6 @@ const MESSAGE: UnitLabels = UnitLabels {
 impl UnitLabels {
     /// Returns the labels for these rows.
     pub(super) fn of<'a>(rows: impl IntoIterator<Item = &'a Row<'a>>) -> Self {
-        let is_relayed = |row: &Row<'_>| row.measured().is_some_and(|measured| measured.relays.is_some());
-        if rows.into_iter().any(is_relayed) { MESSAGE } else { RESPONSE }
+        if rows.into_iter().any(|row| row.has(Figure::OffersPerS)) { MESSAGE } else { RESPONSE }
     }
 }

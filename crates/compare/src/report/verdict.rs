@@ -1,10 +1,10 @@
 //! The result in a sentence for each number of cores, which opens the report.
 
+use super::figure::Figure;
 use super::number;
 use super::ranking::{self, Ranking, Ratio};
 use super::round::Marks;
-use super::row::{Measured, Row};
-use super::spread::Spread;
+use super::row::Row;
 use super::tables;
 use super::unit::UnitLabels;
 
@@ -39,7 +39,7 @@ pub(super) fn verdict(rows: &[Row<'_>]) -> String {
 }
 
 fn rate(row: &Row<'_>) -> f64 {
-    row.measured().and_then(|measured| measured.responses_per_s).map_or(0.0, |spread| spread.median)
+    row.measured().and_then(|medians| medians.of(Figure::ResponsesPerS)).map_or(0.0, |spread| spread.median)
 }
 
 fn against_rivals(best: &Ranking<'_>, on: &str, labels: UnitLabels) -> String {
@@ -85,8 +85,8 @@ fn fastest(rows: &[Row<'_>], cores: usize, on: &str, labels: UnitLabels) -> Opti
 
 fn idle(rows: &[Row<'_>]) -> String {
     let each = |row: &&Row<'_>| {
-        let of = |measured: &Measured| -> Option<Spread> { measured.idle.as_ref()?.each_kib };
-        row.measured().and_then(of).map_or(f64::INFINITY, |spread| spread.median)
+        let spread = row.measured().and_then(|medians| medians.of(Figure::IdleKib));
+        spread.map_or(f64::INFINITY, |spread| spread.median)
     };
     let least = |is_wanted: fn(&Row<'_>) -> bool| {
         let wanted = rows.iter().filter(|row| is_wanted(row) && each(row).is_finite());

@@ -157,7 +157,7 @@ fn doubtful_rounds_are_marked_and_not_hidden() {
     let mut stolen = round(2, None);
     stolen.usage.as_mut().unwrap().steal = 0.11;
     let mut waiting = round(3, None);
-    waiting.usage.as_mut().unwrap().elapsed_s *= 1.2;
+    waiting.usage.as_mut().unwrap().cpu.elapsed_s *= 1.2;
     let markdown = report::markdown(&with_shoal(vec![stolen, waiting]));
     assert_eq!(line(&markdown, "Result", "Shoal (mmsg)")[2], "100,000†‡");
     assert!(
@@ -174,7 +174,7 @@ fn a_busy_tracker_is_not_generator_bound_whatever_the_generator_did() {
     busy.load.as_mut().unwrap().verdict = Bottleneck::GeneratorBound;
     let usage = busy.usage.as_mut().unwrap();
     // It ran for half of the time, and a spinning thread had the other half.
-    usage.elapsed_s *= 2.0;
+    usage.cpu.elapsed_s *= 2.0;
     (usage.ready_share, usage.spinners) = (Some(0.991), 1);
     let markdown = report::markdown(&with_shoal(vec![busy.clone()]));
     let shown = line(&markdown, "Result", "Shoal (mmsg)");

@@ -1,6 +1,6 @@
 //! An invented comparison. Its figures resemble real ones, so that the plots can be judged.
 
-use shoal_compare::result::{Cell, Comparison, Machine, Round, SCHEMA_VERSION, Tracker, Usage};
+use shoal_compare::result::{Cell, Comparison, CpuTime, Machine, Round, SCHEMA_VERSION, Tracker, Usage};
 use shoal_load::{Bottleneck, Kinds, LatencySummary, Percentile, Report, WrongReplies};
 
 /// Name, title, and the figures on one core: responses a second, µs in user mode, µs in the kernel, MB, median µs.
@@ -101,12 +101,7 @@ pub(crate) fn usage(user_s: f64, system_s: f64, exact_s: Option<f64>) -> Usage {
     // The tracker used all of the time of one processor.
     let elapsed_s = exact_s.unwrap_or(user_s + system_s);
     Usage {
-        elapsed_s,
-        user_s,
-        system_s,
-        exact_s,
-        sampled_user_s: None,
-        user_error_s: None,
+        cpu: CpuTime { elapsed_s, user_s, system_s, exact_s, sampled_user_s: None, user_error_s: None },
         processors: vec![(0, 1.0), (4, 0.7)],
         steal: 0.01,
         at_work: None,

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A part of an entry of a published list, apart from its info hash.
+/// A part of an entry of a published list, in addition to its info hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlocklistField {
     /// The date.

@@ -10,8 +10,8 @@ const INTERFACE_BYTES_MAX: usize = 15;
 pub struct InterfaceName(String);
 
 impl InterfaceName {
-    /// Parses a name. Accepts those that the kernel permits (`dev_valid_name` in net/core/dev.c), less the characters that
-    /// would have to be quoted.
+    /// Parses a name. Accepts names that the kernel permits (`dev_valid_name` in net/core/dev.c), without characters
+    /// that would need quotes.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let is_valid =
             |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':' | b'"' | b'\\' | b',');

@@ -1,4 +1,4 @@
-//! Names that other programs have chosen, such as that of an issuer of tokens.
+//! Names that other programs have chosen, such as the name of an issuer of tokens.
 
 use core::convert::Infallible;
 use core::fmt;
@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 255;
 pub struct Name(Cow<'static, str>);
 
 impl Name {
-    /// Creates a name that is written in the program.
+    /// Creates a name from the program's text.
     pub(crate) const fn from_static(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))
     }
@@ -28,7 +28,7 @@ impl Name {
         &self.0
     }
 
-    /// Creates a name, if the text is one.
+    /// Creates a name, if the text is valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_valid = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');

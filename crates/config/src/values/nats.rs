@@ -18,7 +18,7 @@ const PORT: u16 = 4222;
 pub struct NatsServer {
     /// Whether the connection must be encrypted. Otherwise, the server decides.
     pub tls: bool,
-    /// A host name or an address, the latter without brackets.
+    /// A host name, or an address without brackets.
     pub host: String,
     /// The TCP port.
     pub port: u16,
@@ -29,7 +29,7 @@ pub struct NatsServer {
 pub struct ClusterName(Cow<'static, str>);
 
 impl NatsServer {
-    /// Returns the address of the host, if it is no name.
+    /// Returns the address of the host, unless it is a name.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
@@ -49,7 +49,7 @@ impl NatsServer {
     }
 }
 
-/// Splits an authority into the host and the port, if there is one.
+/// Splits an authority into the host and the port, if any.
 fn split_port(authority: &str) -> Option<(String, Option<&str>)> {
     if let Some((host, rest)) = authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         let address: IpAddr = host.parse().ok().filter(IpAddr::is_ipv6)?;
@@ -76,7 +76,7 @@ impl fmt::Display for NatsServer {
 }
 
 impl ClusterName {
-    /// Creates a name that is written in the program.
+    /// Creates a name from the program's text.
     pub(crate) const fn from_static(name: &'static str) -> Self {
         Self(Cow::Borrowed(name))
     }
@@ -117,7 +117,7 @@ fn is_name(text: &str) -> bool {
     (1..=CLUSTER_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
-/// The name of a stream of JetStream: 1 to 64 letters, digits, hyphens and underscores, as the name of a cluster.
+/// The name of a stream of JetStream: 1 to 64 letters, digits, hyphens and underscores, like the name of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StreamName(String);
 

@@ -23,7 +23,7 @@ pub enum OpentrackerMode {
     Top10,
     /// The hundred largest torrents.
     Top100,
-    /// All torrents, as a full scrape or in the forms that its parameter `format` names.
+    /// All torrents, as a full scrape or in the format that the parameter `format` names.
     Tpbs,
 }
 

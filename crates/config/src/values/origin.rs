@@ -58,7 +58,7 @@ const fn is_scheme_byte(byte: u8) -> bool {
 }
 
 /// Returns whether a host may contain `byte`: names, IPv4, and IPv6 in brackets. Browsers send names in other scripts
-/// in their ASCII form.
+/// in ASCII.
 const fn is_host_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'[' | b']' | b':')
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use http::Uri;
 
-/// A source of a list. Its text hides the secrets of a URL.
+/// A source of a list. Its displayed text hides the secrets of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListSource {
     /// A file, or a directory where the key accepts one.
@@ -14,14 +14,14 @@ pub enum ListSource {
     Url(SourceUrl),
 }
 
-/// A URL of http or https. It may contain secrets: a user with a password, and a query. These appear neither in its text
-/// nor in the output of `Debug`.
+/// A URL of http or https. It may contain secrets: a user with a password, and a query. Neither its displayed text nor
+/// the output of `Debug` shows these.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SourceUrl(Uri);
 
 impl ListSource {
-    /// Parses a source. A URL with another scheme is none: there may be no file of that name, so taking it for one would
-    /// hide a mistake.
+    /// Parses a source. Refuses a URL with another scheme: as the name of a file, which may not exist, it would hide a
+    /// mistake.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if text.starts_with("http://") || text.starts_with("https://") {
             return SourceUrl::parse(text).map(Self::Url);
@@ -29,7 +29,7 @@ impl ListSource {
         (!text.is_empty() && !text.contains("://")).then(|| Self::Path(PathBuf::from(text)))
     }
 
-    /// Returns the source as it is written in a configuration, with its secrets.
+    /// Returns the source as written in a configuration, with its secrets.
     pub(super) fn written(&self) -> String {
         match self {
             Self::Path(path) => path.display().to_string(),

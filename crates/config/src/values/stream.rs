@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use shoal_access::clients::ClientRule;
 use shoal_access::ports::Ports;
+use shoal_base::transport::stream::ListenAddress;
 
 use super::{
     BlocklistField, HostName, InterfaceName, ListSource, NatsServer, OpentrackerMode, Origin, parse_address,
@@ -20,18 +21,9 @@ use crate::value::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     /// The address or path.
-    pub address: BindAddress,
+    pub address: ListenAddress,
     /// Whether each connection begins with a PROXY header. Only trusted proxies may connect then.
     pub proxy_protocol: bool,
-}
-
-/// The address or path of a listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BindAddress {
-    /// TCP at this address and port.
-    Tcp(SocketAddr),
-    /// A Unix socket at this path.
-    Unix(PathBuf),
 }
 
 /// A network or kind of socket whose connections come from trusted proxies only.
@@ -43,9 +35,6 @@ pub enum Trusted {
     Unix,
 }
 
-/// The prefix of a Unix socket in a list of listeners.
-const UNIX_PREFIX: &str = "unix:";
-
 /// The suffix of a listener whose connections begin with a PROXY header.
 const PROXY_SUFFIX: &str = " proxy-protocol";
 
@@ -56,7 +45,7 @@ impl Listen {
     /// Returns a TCP listener without PROXY headers.
     #[must_use]
     pub const fn tcp(address: SocketAddr) -> Self {
-        Self { address: BindAddress::Tcp(address), proxy_protocol: false }
+        Self { address: ListenAddress::Tcp(address), proxy_protocol: false }
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -64,10 +53,10 @@ impl Listen {
             Some(text) => (text.trim_end(), true),
             None => (text, false),
         };
-        let address = match text.strip_prefix(UNIX_PREFIX) {
+        let address = match text.strip_prefix(ListenAddress::UNIX_PREFIX) {
             Some("") => return None,
-            Some(path) => BindAddress::Unix(PathBuf::from(path)),
-            None => BindAddress::Tcp(parse_address(text)?),
+            Some(path) => ListenAddress::Unix(PathBuf::from(path)),
+            None => ListenAddress::Tcp(parse_address(text)?),
         };
         Some(Self { address, proxy_protocol })
     }
@@ -75,10 +64,7 @@ impl Listen {
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.address {
-            BindAddress::Tcp(address) => address.fmt(f)?,
-            BindAddress::Unix(path) => write!(f, "{UNIX_PREFIX}{}", path.display())?,
-        }
+        self.address.fmt(f)?;
         f.write_str(if self.proxy_protocol { PROXY_SUFFIX } else { "" })
     }
 }

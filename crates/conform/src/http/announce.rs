@@ -22,50 +22,43 @@ pub(super) const CASES: &[Case] = &[
         "BEP 3, \"Trackers\" and \"bencoding\"",
         "The body of an announce reply is a bencoded dictionary.",
         |context| replies(context, |response| dictionary(response).map(drop)),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-announce-is-nothing-but-a-dictionary",
         "BEP 3, \"Trackers\" and \"bencoding\"",
         "Nothing follows the dictionary of an announce reply.",
         |context| replies(context, nothing_follows),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-announce-keys-are-sorted",
         "BEP 3, \"bencoding\"",
         "The keys of a dictionary are sorted as raw strings, and none is repeated.",
         |context| replies(context, keys_are_sorted),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-announce-has-an-interval",
         "BEP 3, \"Trackers\"",
         "An announce reply gives the interval in seconds.",
         |context| replies(context, |response| announced(response).map(drop)),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-announce-interval-is-sane",
         "BEP 3, \"Trackers\"",
         "The interval lies between a minute and a day, and a min interval is no longer.",
         interval_is_sane,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-announce-interval-is-jittered",
         "practice: a restart must not synchronise the announces of all clients",
         "Intervals differ from reply to reply.",
         interval_is_jittered,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-announce-has-counts",
         "practice: clients show complete and incomplete as the size of the swarm",
         "An announce reply has complete and incomplete.",
         |context| replies(context, has_counts),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-announce-always-has-peers",
         "practice: one known client fails on a reply without the key",
@@ -78,64 +71,55 @@ pub(super) const CASES: &[Case] = &[
         "BEP 3, \"Trackers\"; BEP 23; BEP 7",
         "Peers are dictionaries or in compact form, 6 bytes each over IPv4 and 18 over IPv6.",
         peers_are_well_formed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-compact-1-gives-compact-peers",
         "BEP 23",
         "A client that prefers compact peers is given compact peers.",
         |context| compact_form(context, |parameters| parameters.with("compact", "1")),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-compact-is-the-default",
         "BEP 23",
         "A client that states no preference is given compact peers.",
         |context| compact_form(context, |parameters| parameters.without("compact")),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-compact-0-gives-dictionaries",
         "BEP 23",
         "A client that prefers the original form is given a list of dictionaries with ip and port.",
         compact_0_gives_dictionaries,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-no-peer-id-is-kept",
         "practice: a client that sends no_peer_id has no use for peer ids",
         "With compact=0 and no_peer_id=1, the dictionaries of peers have no peer id.",
         no_peer_id_is_kept,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-external-ip-is-that-of-the-client",
         "BEP 24",
         "The external ip, if present, has 4 or 16 bytes and is the address that the announce came from.",
         external_ip_is_that_of_the_client,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-announce-is-plain-text",
         "BEP 3, \"Trackers\": \"text/plain\"",
         "The content type of a reply is text/plain.",
         |context| replies(context, is_plain_text),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-announce-length-is-right",
         "RFC 9112, 6.2",
         "Content-Length, if present, is the length of the body.",
         length_is_right,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-announce-has-a-length",
         "practice: otherwise clients and proxies read to the end of the connection",
         "A reply states its length, by Content-Length or chunked encoding.",
         |context| replies(context, has_a_length),
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Checks the replies to a first leecher, to a second one for which there is a peer, and to one that leaves.

@@ -10,7 +10,7 @@ use super::reply::{Strictness, announced, scraped};
 use super::request::{Parameters, announce_path, describe, get, scrape_path};
 use super::response::{BYTES_MAX, Progress, Response};
 use crate::case::{Checked, Unmet};
-use crate::connection::{Connection, ReadOutcome, connect_error};
+use crate::connection::{Connection, connect_error};
 use crate::context::Context;
 use crate::peer::{Announce, Announced, Counts, STOPPED};
 use crate::rules;
@@ -30,12 +30,10 @@ pub(super) enum Answer {
     Silence,
 }
 
-/// A connection with a buffer of unread input.
+/// A connection that carries requests and responses.
 pub(super) struct HttpConnection<'c> {
     context: &'c Context<'c>,
     connection: Connection,
-    unread: Vec<u8>,
-    has_ended: bool,
 }
 
 impl HttpConnection<'_> {
@@ -74,23 +72,24 @@ impl HttpConnection<'_> {
     /// Waits for the next response, which is to a request with this method.
     pub(super) fn receive_for(&mut self, method: &str) -> Checked<Answer> {
         for _ in 0..READS_MAX {
-            if self.unread.is_empty() && self.has_ended {
+            if self.connection.unread.is_empty() && self.connection.has_ended {
                 return Ok(Answer::Closed);
             }
-            let progress = Response::read(&self.unread, method == "HEAD", self.has_ended);
+            let progress =
+                Response::read(&self.connection.unread, method == "HEAD", self.connection.has_ended);
             let progress = progress.map_err(|wrong| self.no_response(wrong))?;
             if let Progress::Whole(response) = progress {
-                self.unread.drain(..response.raw.len());
+                self.connection.unread.drain(..response.raw.len());
                 self.context.trace.borrow_mut().add(Direction::Seen, response.describe(), &response.raw);
                 return Ok(Answer::Response(response));
             }
-            if self.unread.len() > BYTES_MAX {
+            if self.connection.unread.len() > BYTES_MAX {
                 return Err(self.no_response("too many bytes".to_owned()));
             }
             if self.wait()? {
                 continue;
             }
-            if !self.unread.is_empty() {
+            if !self.connection.unread.is_empty() {
                 return Err(self.no_response("no further bytes before the timeout".to_owned()));
             }
             self.context.unanswered.set(self.context.unanswered.get() + 1);
@@ -110,18 +109,18 @@ impl HttpConnection<'_> {
     /// Waits for the tracker to close the connection. Returns whether it did, and what it sent before.
     pub(super) fn wait_for_close(&mut self) -> Checked<(bool, Vec<u8>)> {
         for _ in 0..READS_MAX {
-            if self.has_ended || !self.wait()? {
+            if self.connection.has_ended || !self.wait()? {
                 break;
             }
         }
-        Ok((self.has_ended, std::mem::take(&mut self.unread)))
+        Ok((self.connection.has_ended, std::mem::take(&mut self.connection.unread)))
     }
 
     /// Returns what arrives within the time to wait for replies that should not come.
     pub(super) fn drain(&mut self) -> Checked<Vec<u8>> {
         let quiet = self.context.target.timing.quiet;
         self.wait_for(quiet)?;
-        Ok(std::mem::take(&mut self.unread))
+        Ok(std::mem::take(&mut self.connection.unread))
     }
 
     /// Returns whether the tracker has sent anything or closed the connection.
@@ -136,32 +135,12 @@ impl HttpConnection<'_> {
     }
 
     fn wait_for(&mut self, timeout: Duration) -> Checked<bool> {
-        if self.has_ended {
-            return Ok(false);
-        }
-        let limit = self.context.deadline.bound(timeout)?;
-        match self.connection.read(limit) {
-            Ok(ReadOutcome::Bytes(bytes)) => {
-                self.unread.extend(bytes);
-                Ok(true)
-            }
-            Ok(ReadOutcome::End) => {
-                self.has_ended = true;
-                Ok(true)
-            }
-            // A wait that the deadline cut short says nothing about the time between two bytes.
-            Ok(ReadOutcome::Timeout) if limit < timeout => Err(self.context.deadline.passed()),
-            Ok(ReadOutcome::Timeout) => Ok(false),
-            Err(error) => Err(Unmet::Fail {
-                expected: "a connection that carries a response".to_owned(),
-                seen: format!("the connection fails: {error}"),
-            }),
-        }
+        self.connection.wait(timeout, "a response")
     }
 
     fn no_response(&self, wrong: String) -> Unmet {
-        self.context.trace.borrow_mut().add(Direction::Seen, "bytes".to_owned(), &self.unread);
-        let seen = format!("{wrong}, in {}", super::response::shown(&self.unread));
+        self.context.trace.borrow_mut().add(Direction::Seen, "bytes".to_owned(), &self.connection.unread);
+        let seen = format!("{wrong}, in {}", super::response::shown(&self.connection.unread));
         Unmet::Fail { expected: "a response of HTTP/1".to_owned(), seen }
     }
 }
@@ -213,26 +192,16 @@ pub(crate) struct Client<'c> {
 impl<'c> Client<'c> {
     /// Creates a client at the default local address.
     pub(crate) fn new(context: &'c Context<'c>) -> Self {
-        Self::at(context, context.target.sources.first().copied(), context.target.address)
-    }
-
-    /// Creates a client at the local address number `index`, which may not exist.
-    pub(crate) fn at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
-        Ok(Self::at(context, Some(context.source(index)?), context.target.address))
+        Self::between(context, context.target.sources.first().copied(), context.target.address)
     }
 
     /// Creates a client at this local address, which may not exist.
-    pub(crate) fn of_source(context: &'c Context<'c>, source: IpAddr) -> Self {
-        Self::at(context, Some(source), context.target.address)
+    pub(crate) fn at(context: &'c Context<'c>, source: IpAddr) -> Self {
+        Self::between(context, Some(source), context.target.address)
     }
 
-    /// Creates a client that uses the other address family of the same tracker.
-    pub(crate) fn of_other_family(context: &'c Context<'c>) -> Checked<Self> {
-        let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
-        Ok(Self::at(context, None, context.target.other_family.ok_or_else(missing)?))
-    }
-
-    fn at(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Self {
+    /// Creates a client of this address of the tracker.
+    pub(super) fn between(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Self {
         Self { context, source, tracker, idle: RefCell::default(), joined: RefCell::default() }
     }
 
@@ -240,7 +209,7 @@ impl<'c> Client<'c> {
     pub(super) fn connect(&self) -> Checked<HttpConnection<'c>> {
         let connection = Connection::open(self.context, self.tracker, self.source);
         let connection = connection.map_err(|error| connect_error(&error, self.tracker))?;
-        Ok(HttpConnection { context: self.context, connection, unread: Vec::new(), has_ended: false })
+        Ok(HttpConnection { context: self.context, connection })
     }
 
     /// Sends a request over the idle connection or over a new one, and returns the reaction of the tracker.

@@ -23,29 +23,25 @@ pub(super) const OWN_CASES: &[Case] = &[
         "BEP 48, \"Tracker scrape\"",
         "Event completed raises the downloaded count of a scrape by one.",
         event::completed_counts_a_download::<Http>,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-empty-event-is-an-update",
         "BEP 3, \"Trackers\": \"may be empty\"",
         "An announce with an empty event is a regular one.",
         |context| is_an_update(context, &[""]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-paused-is-an-update",
         "BEP 21, \"Tracker\"",
         "A partial seed that announces paused stays in its swarm.",
         |context| is_an_update(context, &["paused"]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-unknown-event-is-an-update",
         "practice: this leaves room to add events, as BEP 21 did",
         "An announce with an unknown event is a regular one.",
         |context| is_an_update(context, &["started2", "STARTED", "%00", "%3Cregular%3E"]),
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn is_an_update(context: &Context<'_>, events: &[&str]) -> Checked {

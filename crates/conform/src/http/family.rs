@@ -17,19 +17,18 @@ pub(super) const CASES: &[Case] = &[
         "BEP 7",
         "Compact IPv4 peers are under peers and compact IPv6 peers under peers6, whichever a client is given.",
         families_keep_to_their_keys,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-and-udp-share-swarms",
         "practice: a swarm that is split by protocol is slower for all its peers",
         "Peers that announce over UDP and over HTTP are handed to each other and counted together.",
         udp_and_http_share_swarms,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn families_keep_to_their_keys(context: &Context<'_>) -> Checked {
-    let (own, other) = (Client::new(context), Client::of_other_family(context)?);
+    let own = Client::new(context);
+    let other = Client::between(context, None, context.other_family()?);
     let hash = context.hash(0);
     let is_v4 = context.target.address.is_ipv4();
     own.announce_all(&[1001, 1002].map(|port| Announce::leecher(hash, port)))?;

@@ -20,8 +20,7 @@ pub(super) const CASES: &[Case] = &[
         "RFC 9110, 5.1",
         "Header names in upper, lower and mixed case, and any white space around values, are read.",
         names_have_any_case,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-unknown-headers-are-ignored",
         "RFC 9110, 5.1",
@@ -37,8 +36,7 @@ pub(super) const CASES: &[Case] = &[
             ];
             is_answered(context, &headers.map(str::to_owned))
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-100-headers-are-read",
         "practice: proxies add some, and a limit of 100 is usual",
@@ -46,102 +44,95 @@ pub(super) const CASES: &[Case] = &[
         |context| {
             is_answered(context, &(2..100).map(|number| format!("X-{number}: {number}")).collect::<Vec<_>>())
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-long-headers-are-read",
         "practice: cookies and user agents can have several kilobytes",
         "A request with a header of four kilobytes is answered.",
         |context| is_answered(context, &[format!("User-Agent: {}", "x".repeat(4096))]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-oversize-head-is-refused",
         "RFC 9110, 5.4 and 15.5.15; RFC 6585, 5",
         "A request target or a header of 64 KiB gets a 4xx status, or at least a close.",
         oversize_head_is_refused,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "http-endless-head-is-cut-off",
         "practice: any client can send a head that never ends",
         "The tracker stops reading a head that never ends.",
         endless_head_is_cut_off,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "http-two-hosts-get-400",
         "RFC 9112, 3.2",
         "A request with two Host fields gets status 400.",
         two_hosts_get_400,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-later-minor-version-is-read",
         "RFC 9110, 2.5",
         "An HTTP/1.2 request is answered like an HTTP/1.1 request.",
         later_minor_version_is_read,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-response-has-a-date",
         "RFC 9110, 6.6.1",
         "A response has a Date, in the form of RFC 9110, 5.6.7.",
         response_has_a_date,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-malformed-request-gets-400-and-a-close",
         "RFC 9112, 3 and 9.6",
         "Input that is not an HTTP/1 request gets status 400, or 505 for another version, and the connection is closed.",
         malformed_gets_400,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "http-malformed-request-is-not-met-by-silence",
         "practice: the client would wait",
         "Input that is not an HTTP/1 request is answered, or the connection is closed.",
         malformed_is_not_met_by_silence,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "http-garbage-does-not-end-the-service",
         "practice: any client can send anything",
         "After connections with random bytes, the tracker answers as before.",
         garbage,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-mangled-requests-do-not-end-the-service",
         "practice: any client can send anything",
         "After valid requests with some bytes changed, the tracker answers as before.",
         mangled,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-absolute-target-is-read",
         "RFC 9112, 3.2.2",
         "A request target that is a whole URL, as clients send to proxies, is answered.",
         absolute_target,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-empty-line-before-a-request-is-ignored",
         "RFC 9112, 2.2",
         "An empty line before the request line is ignored.",
         empty_line,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-body-of-get-is-answered",
         "RFC 9110, 9.3.1; RFC 9112, 6",
         "A GET with a body, which has no meaning, is answered or refused, but not ignored.",
         body_is_answered,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-body-is-no-request",
         "RFC 9112, 6.3 and 11.2",
         "The body of a request, with a length or in chunks, is not treated as another request.",
         body_is_no_request,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn two_hosts_get_400(context: &Context<'_>) -> Checked {

@@ -23,64 +23,55 @@ pub(super) const CASES: &[Case] = &[
         "BEP 3, \"Trackers\": \"optional\"",
         "A peer is handed out with the address that its announce came from, not with the ip that it claims.",
         identity::ip_field_is_not_believed::<Http>,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-ipv4-and-ipv6-parameters-are-not-believed",
         "BEP 7: \"optional\"",
         "No peer is handed out at an address that is claimed by ip, ipv4 or ipv6.",
         other_parameters_are_not_believed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-forwarding-headers-are-not-believed",
         "RFC 7239, 8.1",
         "No peer is handed out at an address that it claims by X-Forwarded-For, Forwarded and the like.",
         forwarding_headers_are_not_believed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-peer-of-another-host-is-out-of-reach",
         "practice: otherwise any client could empty any swarm",
         "No announce can remove or change a peer of another address, even with its port, peer id and ip parameter.",
         identity::peer_of_another_host_is_out_of_reach::<Http>,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-forwarding-headers-affect-no-other-peer",
         "RFC 7239, 8.1",
         "No announce can remove a peer of another address by X-Forwarded-For, Forwarded and the like.",
         forwarding_headers_reach_nobody,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-ports-are-different-peers",
         "BEP 3, \"Trackers\"",
         "Two peers at one address with different ports and peer ids are two peers.",
         identity::ports_are_different_peers::<Http>,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-peer-id-is-no-identity",
         "practice: clients change their peer id at every start, and compact replies contain only address and port",
         "The same address and port with another peer id is the same peer.",
         identity::peer_id_is_no_identity::<Http>,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-port-0-is-answered-with-peers",
         "practice: clients that accept no connections announce port 0 but still open connections",
         "A peer that announces port 0 is handed other peers.",
         identity::port_0_is_answered_with_peers::<Http>,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-port-0-is-never-handed-out",
         "practice: no client can connect to port 0",
         "A peer that announces port 0 is not handed out.",
         identity::port_0_is_never_handed_out::<Http>,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Returns all headers by which a proxy could name this client, for one request.
@@ -117,7 +108,8 @@ fn forwarding_headers_are_not_believed(context: &Context<'_>) -> Checked {
 }
 
 fn forwarding_headers_reach_nobody(context: &Context<'_>) -> Checked {
-    let (victim, attacker) = (Client::at_source(context, 0)?, Client::at_source(context, 1)?);
+    let victim = Client::at(context, context.source(0)?);
+    let attacker = Client::at(context, context.source(1)?);
     let peer = Announce::seeder(context.hash(0), 1001);
     victim.announce(&peer)?;
     let victims: IpAddr = context.source(0)?;

@@ -13,28 +13,26 @@ pub(super) const CASES: &[Case] = &[
         "RFC 9110, 9.3.2",
         "HEAD gets the status of GET.",
         head_is_answered,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-head-has-no-body",
         "RFC 9110, 9.3.2",
         "The response to HEAD has no body, so that the next response is found.",
         head_has_no_body,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-unknown-path-gets-404",
         "RFC 9110, 15.5.5",
         "A path that the tracker does not serve gets status 404 and no bencoded body.",
         unknown_path,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "http-other-methods-get-405-or-501",
         "RFC 9110, 15.5.6 and 15.6.2",
         "Methods other than GET and HEAD get status 405 with Allow, or 501, and add no peer.",
         other_methods,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn path(client: &Client<'_>, context: &Context<'_>) -> String {

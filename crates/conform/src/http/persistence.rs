@@ -23,22 +23,19 @@ pub(super) const CASES: &[Case] = &[
         "RFC 9112, 9.3",
         "An HTTP/1.1 connection stays open after a reply and serves the next request.",
         serves_many,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-connection-does-what-the-reply-says",
         "RFC 9112, 9.3 and 9.6",
         "The connection stays open after a reply without Connection: close, and is closed after a reply with it.",
         does_what_it_says,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-connection-close-is-obeyed",
         "RFC 9112, 9.6",
         "After a request with Connection: close, however it is written, the tracker answers and closes.",
         close_is_obeyed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-pipelined-requests-are-answered-in-order",
         "RFC 9112, 9.3.2",
@@ -58,57 +55,49 @@ pub(super) const CASES: &[Case] = &[
         "practice: TCP is a stream of bytes",
         "A request that arrives byte by byte is answered.",
         in_single_bytes,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-request-in-pieces-is-answered",
         "practice: TCP is a stream of bytes",
         "A request that arrives in two segments is answered, wherever the first one ends.",
         split_anywhere,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-half-closed-connection-is-answered",
         "practice: a client that has sent everything may close its side",
         "A request is answered even if its sender has closed its side of the connection.",
         half_closed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-1.0-is-answered",
         "RFC 9110, 2.5; BEP 3, \"Trackers\"",
         "An HTTP/1.0 request without any header is answered.",
         old_version,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-1.0-connection-is-closed",
         "RFC 9112, 9.3",
         "An HTTP/1.0 connection is closed after the reply unless both sides have sent keep-alive.",
         old_connection_is_closed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-1.0-keep-alive-is-honoured",
         "RFC 9112, 9.3",
         "An HTTP/1.0 connection with Connection: keep-alive stays open, and the reply says so.",
         old_keep_alive,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-idle-connections-do-not-block-others",
         "practice: any client can open connections and send nothing",
         "Connections that send nothing or half a request do not block others.",
         idle_connections,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-clients-that-leave-do-no-harm",
         "practice: clients leave whenever they like",
         "Connections that are closed before, during and right after a request do not affect others.",
         clients_that_leave,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn request_of(client: &Client<'_>, context: &Context<'_>, headers: &[&str]) -> Vec<u8> {

@@ -16,8 +16,7 @@ pub(super) const CASES: &[Case] = &[
         |context| {
             takes(context, &[Parameters::reversed, |parameters| parameters.without("left").and("left", "5")])
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-unknown-parameters-are-ignored",
         "practice: clients send corrupt, redundant, supportcrypto, trackerid and more",
@@ -25,8 +24,7 @@ pub(super) const CASES: &[Case] = &[
         |context| {
             takes(context, &[usual_extras, |parameters| parameters.and("info_hash2", "x").and("portx", "1")])
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-odd-parameters-are-ignored",
         "practice: tracker URLs are copied, cut and extended by hand",
@@ -37,8 +35,7 @@ pub(super) const CASES: &[Case] = &[
                 &[odd, |parameters| parameters.and_raw(""), |parameters| parameters.and_raw("&&&")],
             )
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-repeated-parameters-are-answered",
         "practice: some tracker URLs contain a query",
@@ -49,8 +46,7 @@ pub(super) const CASES: &[Case] = &[
                 &[|parameters| parameters.and("compact", "1").and("uploaded", "0").and("left", "1048576")],
             )
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-escapes-in-lower-case-are-read",
         "RFC 3986, 2.1",
@@ -70,8 +66,7 @@ pub(super) const CASES: &[Case] = &[
         "RFC 3986, 2.3",
         "Names and numbers may be escaped as well.",
         escaped_numbers,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-info-hash-of-any-bytes-is-read",
         "BEP 3, \"Trackers\"",
@@ -93,8 +88,7 @@ pub(super) const CASES: &[Case] = &[
                 }],
             )
         },
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn usual_extras(parameters: Parameters) -> Parameters {

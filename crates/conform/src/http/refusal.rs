@@ -15,8 +15,7 @@ pub(super) const CASES: &[Case] = &[
         "BEP 3, \"Trackers\"",
         "An announce whose info hash does not have 20 bytes gets no announce reply.",
         |context| joins_nothing(context, &[short_hash, long_hash, empty_hash]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-announce-without-info-hash-joins-nothing",
         "BEP 3, \"Trackers\"",
@@ -24,8 +23,7 @@ pub(super) const CASES: &[Case] = &[
         |context| {
             joins_nothing(context, &[|parameters| parameters.without("info_hash"), |_| Parameters::default()])
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-announce-without-a-port-joins-nothing",
         "BEP 3, \"Trackers\"",
@@ -36,22 +34,19 @@ pub(super) const CASES: &[Case] = &[
                 &[|parameters| parameters.without("port"), bad_port, large_port, negative_port],
             )
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-broken-escape-joins-nothing",
         "RFC 3986, 2.1",
         "An announce whose info hash contains an invalid escape gets no announce reply.",
         |context| joins_nothing(context, &[|parameters| parameters.with("info_hash", "%zz%4"), cut_escape]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-refusal-is-a-failure-reason",
         "BEP 3, \"Trackers\"",
         "A bad announce gets a readable failure reason, and the reply needs no other key.",
         refusal_is_a_failure_reason,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-refusal-has-status-200",
         "practice: clients show a failure reason only if the reply has status 200",
@@ -59,22 +54,19 @@ pub(super) const CASES: &[Case] = &[
         |context| {
             refusals(context, |response| ensure(response.status == 200, "status 200", response.describe()))
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-retry-in-is-minutes-or-never",
         "BEP 31",
         "Retry in, if present, accompanies a failure reason and is a number of minutes or the word never.",
         retry_in,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-refusal-keeps-the-connection",
         "RFC 9112, 9.3",
         "After a bad announce in valid HTTP, the connection serves the next request.",
         refusal_keeps_the_connection,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 type Edit = fn(Parameters) -> Parameters;

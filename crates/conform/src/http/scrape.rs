@@ -16,8 +16,7 @@ pub(super) const CASES: &[Case] = &[
         "BEP 48, \"Tracker scrape\"",
         "A scrape reply has a dictionary called files that maps info hashes to complete, downloaded and incomplete.",
         layout,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "http-scrape-keys-are-sorted",
         "BEP 3, \"bencoding\"",
@@ -65,21 +64,20 @@ pub(super) const CASES: &[Case] = &[
         "BEP 3, \"bencoding\"",
         "An info hash that a scrape repeats has one entry.",
         repeated,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "http-scrape-of-a-bad-hash-tells-nothing",
         "BEP 3, \"Trackers\"",
         "A scrape of an info hash that does not have 20 bytes gets a failure reason or no entries.",
         bad_hash,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "http-scrape-of-everything-is-refused-or-whole",
         "BEP 48, \"Tracker scrape\"",
         "A scrape without an info hash gets all torrents, or is refused.",
         everything,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn layout(context: &Context<'_>) -> Checked {

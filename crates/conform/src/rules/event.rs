@@ -15,50 +15,43 @@ macro_rules! event_cases {
                 "practice: a leaving peer opens no connections",
                 "The reply to event stopped contains no peers, whatever numwant is.",
                 $crate::rules::event::stopped_gets_no_peers::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::must(
                 concat!($protocol, "-stopped-removes-the-peer"),
                 "BEP 3, \"Trackers\"",
                 "A peer that has stopped is no longer counted or handed out.",
                 $crate::rules::event::stopped_removes_the_peer::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-stopped-creates-no-swarm"),
                 "practice: a leaving peer does not join",
                 "A peer that stops without having started is not counted.",
                 $crate::rules::event::stopped_creates_no_swarm::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::must(
                 concat!($protocol, "-completed-makes-a-seeder"),
                 "BEP 3, \"Trackers\"",
                 "A leecher that announces completed with left 0 is counted as a seeder.",
                 |context| $crate::rules::event::completed_makes_a_seeder::<$marker>(context, 0),
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-completed-makes-a-seeder-whatever-left-says"),
                 "practice: some clients send a stale left with completed",
                 "A peer that announces completed is counted as a seeder even if its left is not 0.",
                 |context| $crate::rules::event::completed_makes_a_seeder::<$marker>(context, 1 << 20),
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-completed-counts-once"),
                 "practice: retransmissions and clients that repeat themselves",
                 "A peer that announces completed again does not count as another download.",
                 $crate::rules::event::completed_counts_once::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-seeding-from-the-start-is-no-download"),
                 "BEP 3, \"Trackers\"",
                 "A peer that starts with everything does not raise the completed count, even if it announces completed.",
                 $crate::rules::event::seeding_from_the_start_is_no_download::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
         ]
     };
 }

@@ -30,7 +30,8 @@ pub(crate) fn all_are_honest(client: &impl Client, hash: [u8; 20]) -> Checked {
 }
 
 pub(crate) fn peer_of_another_host_is_out_of_reach<P: Protocol>(context: &Context<'_>) -> Checked {
-    let (victim, attacker) = (P::client_at_source(context, 0)?, P::client_at_source(context, 1)?);
+    let victim = P::client_at(context, context.source(0)?)?;
+    let attacker = P::client_at(context, context.source(1)?)?;
     let peer = Announce::seeder(context.hash(0), 1001);
     victim.announce(&peer)?;
     let ip = match context.source(0)? {

@@ -140,7 +140,7 @@ pub(crate) fn refusal_tells_the_reason<P: Protocol>(context: &Context<'_>) -> Ch
 /// A tracker may also drop the packets of such a network, or close its connections.
 pub(crate) fn denied_network_is_not_served<P: Protocol>(context: &Context<'_>) -> Checked {
     let source = denied_source(context)?;
-    let client = match P::client_of(context, source) {
+    let client = match P::client_at(context, source) {
         Err(Unmet::Fail { .. }) => return Ok(()),
         client => client?,
     };
@@ -168,7 +168,7 @@ pub(crate) fn denied_port_is_not_handed_out<P: Protocol>(context: &Context<'_>) 
 pub(crate) fn refused_beyond_limit<P: Protocol>(context: &Context<'_>) -> Checked<Option<Refusal>> {
     let (at_once, requests_max) = limit(context)?;
     let client = match context.target.rules.limited_source {
-        Some(source) => P::client_of(context, source)?,
+        Some(source) => P::client_at(context, source)?,
         None => P::client(context)?,
     };
     let announce = Announce::leecher(context.hash(0), 1001).wanting(0);

@@ -26,64 +26,55 @@ macro_rules! swarm_cases {
                 "BEP 3, \"Trackers\"",
                 "A peer that announces again at its interval is still one peer.",
                 $crate::rules::swarm::second_announce_counts_once::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-announcer-is-not-handed-to-itself"),
                 "practice: a client need not connect to itself",
                 "No reply contains the peer that announced.",
                 $crate::rules::swarm::is_not_handed_to_itself::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::must(
                 concat!($protocol, "-leecher-is-handed-seeders-and-leechers"),
                 "BEP 3, \"Trackers\"",
                 "A leecher is handed the seeders and the other leechers of its torrent.",
                 $crate::rules::swarm::leecher_is_handed_both::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::must(
                 concat!($protocol, "-seeder-is-handed-leechers"),
                 "BEP 3, \"Trackers\"",
                 "A seeder is handed the leechers of its torrent.",
                 $crate::rules::swarm::seeder_is_handed_leechers::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-seeder-is-not-handed-seeders"),
                 "practice: two seeders have nothing for each other",
                 "A seeder is handed no other seeder.",
                 $crate::rules::swarm::seeder_is_not_handed_seeders::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::must(
                 concat!($protocol, "-leecher-turns-seeder"),
                 "BEP 3, \"Trackers\"",
                 "A leecher that announces with left 0 is counted as a seeder, and no longer as a leecher.",
                 $crate::rules::swarm::leecher_turns_seeder::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-seeder-turns-leecher"),
                 "practice: a user may select more files of a torrent",
                 "A seeder that announces with something left is counted as a leecher, and no longer as a seeder.",
                 $crate::rules::swarm::seeder_turns_leecher::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-reply-has-no-duplicates"),
                 "practice: a duplicate takes the place of another peer",
                 "No reply contains a peer twice.",
                 $crate::rules::swarm::has_no_duplicates::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
             $crate::case::Case::should(
                 concat!($protocol, "-every-peer-is-handed-out"),
                 "practice: a leecher is offered a random mix, in which every peer is equally likely",
                 "In a swarm that is larger than numwant, every peer is handed out sooner or later.",
                 $crate::rules::swarm::every_peer_is_handed_out::<$marker>,
-            )
-            .with_info_hashes(1),
+            ),
         ]
     };
 }

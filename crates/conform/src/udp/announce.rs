@@ -24,36 +24,31 @@ pub(super) const CASES: &[Case] = &[
         "BEP 15, \"Announce\" and \"IPv6\"",
         "An announce reply has 20 bytes followed by the peers, 6 bytes each over IPv4 and 18 over IPv6.",
         layout,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-announce-echoes-transaction-id",
         "BEP 15, \"Announce\"",
         "An announce reply carries the transaction id of its request, whatever that is.",
         echoes_transaction_id,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-announce-interval-is-sane",
         "BEP 15, \"Announce\"",
         "The interval lies between a minute and a day.",
         interval_is_sane,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-announce-interval-is-jittered",
         "practice: a restart must not synchronise the announces of all clients",
         "Intervals differ from reply to reply.",
         interval_is_jittered,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-reply-fits-the-mtu",
         "practice: fragments get lost, and firewalls drop them",
         "No reply is larger than an IP packet of 1500 bytes can carry, however many peers are wanted.",
         fits_the_mtu,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-pipelined-requests-are-all-answered",
         "BEP 15, \"Examples\"",

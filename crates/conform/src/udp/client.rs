@@ -47,21 +47,9 @@ impl<'c> Client<'c> {
         Self::open(context, source.unwrap_or_else(|| unspecified(tracker)), tracker)
     }
 
-    /// Creates a client at the local address number `index`, which may not exist.
-    pub(crate) fn at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
-        Self::open(context, context.source(index)?, context.target.address)
-    }
-
     /// Creates a client at this local address, which may not exist.
-    pub(crate) fn of_source(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
+    pub(crate) fn at(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
         Self::open(context, source, context.target.address)
-    }
-
-    /// Creates a client that uses the other address family of the same tracker.
-    pub(crate) fn of_other_family(context: &'c Context<'c>) -> Checked<Self> {
-        let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
-        let tracker = context.target.other_family.ok_or_else(missing)?;
-        Self::open(context, unspecified(tracker), tracker)
     }
 
     /// Creates a client that sends to `tracker` rather than to the address of the target.

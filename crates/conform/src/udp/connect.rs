@@ -12,37 +12,43 @@ pub(super) const CASES: &[Case] = &[
         "BEP 15, \"Connect\"",
         "A connect reply has action 0 and at least 16 bytes, of which the last 8 are the connection id.",
         layout,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "udp-connect-echoes-transaction-id",
         "BEP 15, \"Connect\"",
         "A connect reply carries the transaction id of its request, whatever that is.",
         echoes_transaction_id,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "udp-connect-reply-is-no-larger-than-request",
         "BEP 15, \"UDP connections / spoofing\"",
         "A connect reply has exactly 16 bytes, so that a forged source address gains nothing.",
         is_no_larger_than_request,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "udp-connect-wrong-magic-is-refused",
         "BEP 15, \"Connect\"",
         "A request with action 0 and another protocol id gets no connection id, because it does not belong to this protocol.",
         wrong_magic_is_refused,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "udp-connect-ignores-trailing-bytes",
         "BEP 15, \"Extensions\"",
         "A connect request with extra bytes after its 16 is answered like any other.",
         ignores_trailing_bytes,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "udp-connection-id-is-not-guessable",
         "BEP 15, \"UDP connections / spoofing\"",
         "A connection id cannot be derived from the request, and the ids of two addresses reveal nothing about each other.",
         is_not_guessable,
-    ),
+    )
+    .with_info_hashes(0),
 ];
 
 fn layout(context: &Context<'_>) -> Checked {
@@ -103,7 +109,8 @@ fn is_not_guessable(context: &Context<'_>) -> Checked {
     let is_known = id < 1 << 16 || id == u64::MAX || repeated.contains(&id);
     ensure(!is_known, "a connection id that cannot be derived from the request", format!("{id:#x}"))?;
     // With a single address, nothing more can be checked.
-    let Ok(other) = Client::at_source(context, 1) else { return Ok(()) };
+    let other = context.source(1).and_then(|source| Client::at(context, source));
+    let Ok(other) = other else { return Ok(()) };
     let other_id = other.connection_id()?;
     ensure(
         id.abs_diff(other_id) >= 1 << 16,

@@ -18,57 +18,49 @@ pub(super) const CASES: &[Case] = &[
         SOURCE,
         "An announce whose connection id was not handed out gets no announce reply, and its peer joins no swarm.",
         announce_needs_it,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-scrape-needs-connection-id",
         SOURCE,
         "A scrape whose connection id was not handed out gets no scrape reply.",
         scrape_needs_it,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-wrong-connection-id-is-not-amplified",
         SOURCE,
         "The response to a wrong connection id is no larger than the request, whose source may be forged.",
         wrong_one_is_not_amplified,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-connection-id-of-another-address-is-refused",
         SOURCE,
         "A connection id that was sent to one address is refused from any other, because it proves nothing about it.",
         that_of_another_address_is_refused,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-connection-id-serves-many-requests",
         SOURCE,
         "One connection id can be used for several requests.",
         serves_many_requests,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-connection-id-serves-another-port",
         "practice: NATs change the port between two requests",
         "A connection id is bound to the address of the client, not to its port.",
         serves_another_port,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-connection-id-lives-for-seconds",
         SOURCE,
         "A connection id is still accepted some seconds after it was received.",
         |context| lives_for(context, 1, 30),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-connection-id-lives-for-a-minute",
         SOURCE,
         "A client can use a connection id until one minute after it has received it.",
         |context| lives_for(context, 29, 30),
     )
-    .with_info_hashes(1)
     .slow(),
     Case::should(
         "udp-connection-id-lives-for-two-minutes",
@@ -76,7 +68,6 @@ pub(super) const CASES: &[Case] = &[
         "Trackers should accept a connection id until two minutes after it has been sent.",
         |context| lives_for(context, 59, 30),
     )
-    .with_info_hashes(1)
     .slow(),
 ];
 
@@ -135,7 +126,8 @@ fn wrong_one_is_not_amplified(context: &Context<'_>) -> Checked {
 }
 
 fn that_of_another_address_is_refused(context: &Context<'_>) -> Checked {
-    let (owner, thief) = (Client::at_source(context, 0)?, Client::at_source(context, 1)?);
+    let owner = Client::at(context, context.source(0)?)?;
+    let thief = Client::at(context, context.source(1)?)?;
     let id = owner.connection_id()?;
     owner.announce(&Announce::leecher(context.hash(0), 1001))?;
     let packets = [

@@ -23,15 +23,13 @@ pub(super) const OWN_CASES: &[Case] = &[
         "BEP 15, \"Scrape\"; BEP 48, \"Tracker scrape\"",
         "Event completed raises the completed count of a scrape by one.",
         event::completed_counts_a_download::<Udp>,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-unknown-event-is-an-update",
         "BEP 15, \"Extensions\"",
         "An announce with an event that the BEP does not define is a regular one.",
         unknown_event_is_an_update,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn unknown_event_is_an_update(context: &Context<'_>) -> Checked {

@@ -17,42 +17,38 @@ pub(super) const CASES: &[Case] = &[
         "BEP 15, \"Announce\"",
         "An announce of less than 98 bytes gets an error or silence, and its peer joins no swarm.",
         truncated_announce_gets_no_peers,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-unknown-action-gets-error-or-silence",
         "BEP 15, \"Errors\"",
         "A request of an unknown action gets an error or silence.",
         |context| action_gets_error_or_silence(context, &[3, 5, 255, u32::MAX]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-action-4-is-no-announce",
         "BEP 15, \"IPv6\"",
         "IPv6 announces use the same action as others: the old action 4 of one tracker is an unknown action.",
         |context| action_gets_error_or_silence(context, &[4]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-errors-carry-action-3-and-transaction-id",
         "BEP 15, \"Errors\"",
         "Any response to a bad request is an error packet: action 3, the transaction id, and a message.",
         errors_have_their_layout,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-garbage-does-not-end-the-service",
         "practice: any client can send anything",
         "After random datagrams of all sizes, the tracker answers as before.",
         garbage_does_not_end_the_service,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-garbage-is-not-amplified",
         "BEP 15, \"UDP connections / spoofing\"",
         "The responses to random datagrams have no more bytes in total than the datagrams.",
         garbage_is_not_amplified,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "udp-mangled-requests-do-not-end-the-service",
         "practice: any client can send anything",

@@ -12,15 +12,13 @@ pub(super) const CASES: &[Case] = &[
         "BEP 15, \"UDP tracker protocol\" and \"Extensions\"",
         "An announce with extra bytes after its 98 is answered like any other.",
         |context| are_accepted(context, &[&[0], &[0; 2], &[0; 4], &[0; 32]]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-option-url-data-is-accepted",
         "BEP 41, \"URLData\"",
         "An announce with the path and query of the tracker URL is answered: libtorrent always sends it.",
         |context| are_accepted(context, &[b"\x02\x09/announce", b"\x02\x0c/dir?a=b&c=d", b"\x02\x00"]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-option-padding-and-end-are-accepted",
         "BEP 41, \"EndOfOptions\" and \"NOP\"",
@@ -31,22 +29,19 @@ pub(super) const CASES: &[Case] = &[
                 &[b"\x01\x01\x01", b"\x01\x02\x02/a\x01\x00", b"\x02\x02/a\x00behind the end"],
             )
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-option-long-url-data-is-accepted",
         "BEP 41, \"URLData\"",
         "A URL of more than 255 bytes comes as several options and is accepted.",
         long_url_data_is_accepted,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-option-unknown-or-broken-is-ignored",
         "BEP 15, \"Extensions\"",
         "Unknown or truncated options do not make an announce invalid.",
         unknown_or_broken_is_ignored,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Announces another leecher with each of these tails, and checks that each is counted.

@@ -59,22 +59,19 @@ pub(super) const CASES: &[Case] = &[
         "BEP 15, \"Scrape\"",
         "A scrape of more torrents than the tracker answers gets the first of them, an error, or silence.",
         too_large_lines_up,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-scrape-ignores-a-partial-hash",
         "BEP 15, \"Extensions\"",
         "Bytes after the last whole info hash of a scrape are ignored.",
         ignores_a_partial_hash,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "udp-scrape-of-nothing-gets-nothing",
         "BEP 15, \"Scrape\"",
         "A scrape without an info hash gets no counts, because this protocol has no full scrape.",
         of_nothing_gets_nothing,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn layout(context: &Context<'_>) -> Checked {

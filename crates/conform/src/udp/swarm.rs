@@ -16,8 +16,7 @@ pub(super) const OWN_CASES: &[Case] = &[
         "practice: clients with only a magnet link send huge or negative values",
         "A left that is huge or negative makes a leecher.",
         unknown_left_is_a_leecher,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "udp-info-hashes-are-independent",
         "BEP 15, \"Announce\"",

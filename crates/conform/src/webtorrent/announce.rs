@@ -17,8 +17,7 @@ pub(super) const CASES: &[Case] = &[
         "practice: clients reconnect on a message without action, and throw on one without info_hash",
         "An announce reply is an object with the action announce and the info hash of the request.",
         has_action_and_info_hash,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-reply-has-an-interval",
         "BEP 3, \"Trackers\"",
@@ -32,8 +31,7 @@ pub(super) const CASES: &[Case] = &[
                 )
             })
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-interval-is-sane",
         "BEP 3, \"Trackers\"",
@@ -48,15 +46,13 @@ pub(super) const CASES: &[Case] = &[
                 )
             })
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-interval-is-jittered",
         "practice: a restart must not synchronise the announces of all clients",
         "Intervals differ from reply to reply.",
         interval_is_jittered,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-reply-has-counts",
         "practice: clients show complete and incomplete as the size of the swarm",
@@ -66,22 +62,19 @@ pub(super) const CASES: &[Case] = &[
                 ensure(reply.counts().is_some(), "complete and incomplete", reply.describe())
             })
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-counts-include-the-announcer",
         "practice: clients show these counts as the size of the swarm",
         "The counts in an announce reply include the announcer.",
         counts_include_the_announcer,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-second-announce-counts-once",
         "BEP 3, \"Trackers\"",
         "A peer that announces again at its interval is still one peer.",
         second_announce_counts_once,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-info-hashes-are-independent",
         "BEP 3, \"Trackers\"",
@@ -94,22 +87,19 @@ pub(super) const CASES: &[Case] = &[
         "RFC 8259, 4",
         "The fields of a message may have any order, with any white space between the tokens.",
         any_order,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-unknown-fields-are-ignored",
         "practice: clients send their own fields, of any type",
         "A message with unknown fields is answered like any other.",
         unknown_fields,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-escaped-field-names-are-read",
         "RFC 8259, 7 and 8.3",
         "A field whose name or value is written with escapes is the same field.",
         escaped_names,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-bytes-are-read-raw-and-escaped",
         "practice: each byte is the code point of the same number, raw or escaped; RFC 8259, 7",
@@ -122,50 +112,43 @@ pub(super) const CASES: &[Case] = &[
         "practice: a client that wants no peers makes no offers",
         "An announce without offers, and one with an empty list of them, is answered.",
         |context| each_is_answered(context, "offers", &[None, Some("[]")]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-offers-may-be-null",
         "practice: some clients write null for an absent value",
         "An announce whose offers are null counts as one without offers.",
         |context| each_is_answered(context, "offers", &[Some("null")]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-left-may-be-null",
         "practice: browsers know no length before they have the metadata, and JSON writes infinity as null",
         "An announce whose left is null is answered.",
         |context| each_is_answered(context, "left", &[Some("null")]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-unknown-left-is-a-leecher",
         "practice: clients with only a magnet link send null, -1 or nothing",
         "A left that is null, negative, huge or absent makes a leecher.",
         unknown_left,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-left-0-is-a-seeder",
         "BEP 3, \"Trackers\"",
         "A peer with left 0 is counted as complete, all others as incomplete.",
         left_0_is_a_seeder,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-leecher-turns-seeder",
         "BEP 3, \"Trackers\"",
         "A leecher that announces with left 0 is counted as a seeder, and no longer as a leecher.",
         leecher_turns_seeder,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-seeder-turns-leecher",
         "practice: a user may select more files of a torrent",
         "A seeder that announces with something left is counted as a leecher, and no longer as a seeder.",
         seeder_turns_leecher,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-numwant-of-any-value-is-answered",
         "practice: clients write arbitrary values to request all peers or none",
@@ -177,8 +160,7 @@ pub(super) const CASES: &[Case] = &[
                 &[Some("-1"), Some("1e9"), Some("99999999999999999999"), Some("null"), None],
             )
         },
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Checks the replies to a first leecher, to a second one, to a seeder, and to one that announces again.

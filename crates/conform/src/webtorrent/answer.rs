@@ -13,8 +13,7 @@ pub(super) const CASES: &[Case] = &[
         "practice: this is how peers in browsers find each other",
         "An answer arrives at the offerer with action, info hash, the peer id of the answerer and the offer id.",
         is_relayed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-answer-arrives-as-it-was-made",
         "practice: the object concerns only the two peers",
@@ -24,64 +23,55 @@ pub(super) const CASES: &[Case] = &[
                 serde_json::from_str::<Value>(sent).ok().as_ref() == seen.value("answer")
             })
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-answer-arrives-byte-for-byte",
         "practice: decoding and re-encoding takes time and may lose something",
         "An answer arrives byte for byte as it was sent.",
         |context| arrives(context, |sent, seen| seen.contains(sent)),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-answer-to-an-id-in-another-spelling-is-relayed",
         "RFC 8259, 8.3",
         "An answer matches its offer whether the offer id is written with escapes or without.",
         other_spelling,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-answer-gets-no-reply",
         "practice: the answerer does not wait for one",
         "A peer that answers an offer gets no reply to the answer.",
         gets_no_reply,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-answer-changes-no-counts",
         "practice: it has no left and no event",
         "A seeder that answers is still a seeder, and a peer that is in no swarm does not join one by answering.",
         changes_no_counts,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-answer-is-relayed-once",
         "practice: an offer has one answer",
         "A second answer to the same offer is dropped.",
         is_relayed_once,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-unsolicited-answer-is-dropped",
         "practice: otherwise any client could send anything to any other",
         "An answer to an offer that was never made is dropped.",
         unawaited,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-answer-of-another-peer-is-dropped",
         "practice: otherwise any client could answer in place of another",
         "An answer of a peer that was not sent the offer is dropped.",
         of_somebody_else,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-answer-to-a-vanished-peer-does-no-harm",
         "practice: peers leave whenever they like",
         "After an answer to a peer that has left, its sender and others are served as before.",
         to_a_vanished_peer,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Opens sockets of two peers, the second of which has sent the first one an offer.

@@ -18,7 +18,8 @@ pub(super) const CASES: &[Case] = &[
         "RFC 6455, 5.5.1",
         "A close frame, with a code, with a reason and without either, gets a close frame.",
         |context| close_frames(context, |_, _| Ok(())),
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-close-has-its-code-echoed",
         "RFC 6455, 5.5.1: \"typically echos the status code\"",
@@ -29,100 +30,110 @@ pub(super) const CASES: &[Case] = &[
                 ensure(sent.is_none() || seen == sent, expected, format!("code {seen:?}"))
             })
         },
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-close-ends-the-connection",
         "RFC 6455, 7.1.1: the server closes first",
         "After both close frames, the tracker closes the connection.",
         close_ends,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-unmasked-frame-ends-the-connection",
         "RFC 6455, 5.1",
         "A client that sends a frame without a mask is disconnected.",
         |context| ends_each(context, &[unmasked_message()]),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-reserved-bits-end-the-connection",
         "RFC 6455, 5.2",
         "A frame with a reserved bit that no extension defines ends the connection.",
         |context| ends_each(context, &reserved_bits(context)),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-reserved-opcodes-end-the-connection",
         "RFC 6455, 5.2",
         "A frame with a reserved opcode ends the connection.",
         |context| ends_each(context, &reserved_opcodes(context)),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-bad-control-frames-end-the-connection",
         "RFC 6455, 5.5",
         "A control frame of more than 125 bytes, or a fragment of one, ends the connection.",
         |context| ends_each(context, &bad_control_frames(context)),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-bad-fragments-end-the-connection",
         "RFC 6455, 5.4",
         "A continuation without a first fragment, and a new message between the fragments of another, end the connection.",
         |context| ends_each(context, &bad_fragments(context)),
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-protocol-errors-close-with-1002",
         "RFC 6455, 7.1.7 and 7.4.1",
         "If a client violates the framing protocol, the tracker sends a close frame with code 1002.",
         protocol_errors,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-bad-close-frames-get-1002",
         "RFC 6455, 5.5.1 and 7.4",
         "A close frame of one byte, or with a code that must not be sent, gets a close frame with code 1002.",
         bad_close_frames,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-bad-utf-8-ends-the-connection",
         "RFC 6455, 8.1",
         "A text message that is not UTF-8 ends the connection.",
         |context| ends_each(context, &bad_utf_8(context)),
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-bad-utf-8-closes-with-1007",
         "RFC 6455, 8.1 and 7.4.1",
         "A text message that is not UTF-8 gets a close frame with code 1007.",
         |context| closes_each(context, &bad_utf_8(context), 1007),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-endless-message-is-cut-off",
         "RFC 6455, 10.4; practice: any client can send a message that never ends",
         "The tracker stops reading a message that never ends, in one frame or in fragments.",
         endless,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-oversized-message-closes-with-1009",
         "RFC 6455, 7.4.1",
         "A frame that declares a payload of a terabyte gets a close frame with code 1009.",
         |context| closes_each(context, &[masked_head(FIN | TEXT, 1 << 40)], 1009),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-garbage-does-not-end-the-service",
         "practice: any client can send anything",
         "After random bytes on sockets, before and after the handshake, the tracker answers as before.",
         garbage,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-idle-sockets-do-not-block-others",
         "practice: any client can open sockets and send nothing",
         "Sockets that send nothing, half a handshake or half a frame do not block others.",
         idle,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-sockets-that-vanish-do-no-harm",
         "practice: clients leave whenever they like",
         "Sockets that end without a close frame, even within a frame, do not affect others.",
         vanishing,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn close_frames(context: &Context<'_>, check: impl Fn(Option<u16>, Option<u16>) -> Checked) -> Checked {

@@ -23,41 +23,37 @@ pub(super) const CASES: &[Case] = &[
         "practice: browsers determine each other's addresses themselves",
         "Peers that connect over IPv4 and IPv6 are counted together, and are sent each other's offers.",
         families_share_a_swarm,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-http-is-served-on-the-same-port",
         "practice: one address for all clients",
         "An HTTP announce on the same port gets an HTTP reply.",
         http_is_served,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-counts-are-those-of-its-own-swarm",
         "practice: a browser cannot reach peers that support only TCP or UDP",
         "A peer that announces over HTTP is not counted among those of WebTorrent.",
         counts_are_its_own,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-slow-reader-does-not-block-others",
         "practice: a page in the background does not read",
         "While a peer does not read what it is sent, others are answered.",
         |context| slow_reader(context, &mut Socket::open(context)?, UNREAD_MAX / 4).map(drop),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-slow-reader-is-let-go",
         "practice: messages that it does not read take memory of the tracker",
         "Of several dozen megabytes for a peer that does not read, not all are queued: it is disconnected or loses some.",
         slow_reader_is_let_go,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn families_share_a_swarm(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
-    let (mut own, mut other) = (Socket::open(context)?, Socket::open_of_other_family(context)?);
+    let mut own = Socket::open(context)?;
+    let mut other = Socket::open_between(context, None, context.other_family()?)?;
     own.announce(&Fields::announce(hash, 1))?;
     let fields = Fields::announce(hash, 2).offering(&[offer(&offer_id(1), "x")]);
     other.announce(&fields)?;

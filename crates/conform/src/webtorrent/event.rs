@@ -11,8 +11,7 @@ pub(super) const CASES: &[Case] = &[
         "BEP 3, \"Trackers\"",
         "A peer that has stopped is no longer counted or sent offers.",
         stopped_removes,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-stopped-gets-a-normal-reply",
         "BEP 3, \"Trackers\"",
@@ -25,22 +24,19 @@ pub(super) const CASES: &[Case] = &[
         "practice: a leaving peer does not join",
         "A peer that stops without having started is not counted.",
         stopped_creates_no_swarm,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-stopped-relays-no-offers",
         "practice: a leaving peer opens no connections",
         "The offers of a peer that stops are not relayed.",
         stopped_relays_no_offers,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-completed-makes-a-seeder",
         "BEP 3, \"Trackers\"",
         "A leecher that announces completed with left 0 is counted as a seeder.",
         |context| completed_makes_a_seeder(context, |fields| fields.with("left", "0")),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-completed-makes-a-seeder-whatever-left-says",
         "practice: some clients send a stale left with completed, or none",
@@ -49,36 +45,31 @@ pub(super) const CASES: &[Case] = &[
             completed_makes_a_seeder(context, |fields| fields)?;
             completed_makes_a_seeder(context, |fields| fields.without("left"))
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-completed-counts-a-download",
         "BEP 48, \"Tracker scrape\"",
         "Event completed raises the downloaded count of a scrape by one.",
         |context| downloads(context, &[1, 2], &["started", "completed"], 2..=2),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-completed-counts-once",
         "practice: clients that repeat themselves",
         "A peer that announces completed again does not count as another download.",
         |context| downloads(context, &[1], &["started", "completed", "completed", "completed"], 0..=1),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-seeding-from-the-start-is-no-download",
         "BEP 3, \"Trackers\"",
         "A peer that starts with everything does not raise the downloaded count, even if it announces completed.",
         seeding_is_no_download,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-event-may-be-absent",
         "BEP 3, \"Trackers\"",
         "An announce without event is a regular one.",
         |context| is_an_update(context, &[None]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-unknown-event-is-an-update",
         "BEP 21, \"Tracker\", for paused; practice: clients write various values for no event",
@@ -86,8 +77,7 @@ pub(super) const CASES: &[Case] = &[
         |context| {
             is_an_update(context, &["\"update\"", "\"paused\"", "\"\"", "null", "\"<regular>\""].map(Some))
         },
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn stopped_removes(context: &Context<'_>) -> Checked {

@@ -21,35 +21,32 @@ pub(super) const CASES: &[Case] = &[
         "RFC 6455, 5.1 and 5.6; practice: browsers deliver binary messages as other objects",
         "A reply is a text message in unmasked frames.",
         reply_is_text,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-binary-message-is-read",
         "practice: libraries that work on bytes send binary messages",
         "A message in a binary frame is answered like one in a text frame.",
         |context| is_answered(context, |socket, message| socket.frame(FIN | BINARY, message)),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-fragments-are-put-together",
         "RFC 6455, 5.4",
         "A message in two, many or empty fragments is answered.",
         fragments,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-control-frames-come-between-fragments",
         "RFC 6455, 5.4 and 5.5",
         "A ping between the fragments of a message gets a pong, and the message is answered.",
         control_between_fragments,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-ping-gets-its-pong",
         "RFC 6455, 5.5.2 and 5.5.3",
         "A ping gets a pong with the same payload, of 0 to 125 bytes.",
         ping_gets_its_pong,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-unsolicited-pong-is-ignored",
         "RFC 6455, 5.5.3",
@@ -59,15 +56,13 @@ pub(super) const CASES: &[Case] = &[
                 [socket.frame(FIN | PONG, b"unasked"), socket.frame(FIN | TEXT, message)].concat()
             })
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-message-in-single-bytes-is-answered",
         "practice: TCP is a stream of bytes",
         "A message whose frame arrives byte by byte is answered.",
         in_single_bytes,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-messages-in-one-segment-are-all-answered",
         "practice: TCP is a stream of bytes",
@@ -80,15 +75,13 @@ pub(super) const CASES: &[Case] = &[
         "practice: ten offers with an SDP of 2.5 KB each",
         "A message of 27 KB is answered.",
         |context| large(context, 2500),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-message-beyond-64-kb-is-read",
         "practice: ten offers of a client with many addresses; RFC 6455, 5.2 has a third form of the length for it",
         "A message of 72 KB is answered.",
         |context| large(context, 7000),
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Announces with the bytes that `write` produces from the message.

@@ -26,13 +26,15 @@ pub(super) const CASES: &[Case] = &[
         "RFC 6455, 4.2.2",
         "An upgrade gets 101 with Upgrade: websocket, Connection: Upgrade and the accept value of its key.",
         is_accepted,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-handshake-on-any-path-is-accepted",
         "practice: tracker URLs have the path /, /announce or another one",
         "An upgrade is accepted on any path, with and without a query.",
         on_any_path,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-handshake-header-names-have-any-case",
         "RFC 6455, 4.2.1; RFC 9110, 5.1",
@@ -43,7 +45,8 @@ pub(super) const CASES: &[Case] = &[
                 &["uPGRADE: WebSocket", "CONNECTION: UPGRADE", "sec-websocket-version:13"],
             )
         },
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-handshake-connection-is-a-list",
         "RFC 6455, 4.2.1: \"includes the token\"; a well-known browser sends keep-alive, Upgrade",
@@ -54,69 +57,76 @@ pub(super) const CASES: &[Case] = &[
                 &["Upgrade: websocket", "Connection: keep-alive, Upgrade", "Sec-WebSocket-Version: 13"],
             )
         },
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-handshake-with-and-without-origin-is-accepted",
         "RFC 6455, 4.2.1: native clients send none",
         "An upgrade is accepted with the Origin of a web page, and without one.",
         |context| with_header(context, "Origin: https://client.example").map(drop),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-handshake-negotiates-only-what-was-offered",
         "RFC 6455, 4.1: the client must fail the connection",
         "The 101 names no extension or subprotocol if none was offered.",
         names_only_what_was_offered,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-handshake-declines-compression",
         "practice: a compressor costs each connection more memory than everything else",
         "An offer of permessage-deflate is neither accepted nor an error.",
         declines_compression,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-handshake-of-another-version-is-refused",
         "RFC 6455, 4.2.2 and 4.4",
         "An upgrade to a version other than 13 is not accepted.",
         |context| other_version(context).map(drop),
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-handshake-of-another-version-gets-426",
         "RFC 6455, 4.2.2 and 4.4",
         "An upgrade to a version other than 13 gets 426 with Sec-WebSocket-Version: 13.",
         other_version_gets_426,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-handshake-without-its-pieces-is-refused",
         "RFC 6455, 4.2.1",
         "A request without Upgrade, Connection, key or version is not upgraded.",
         without_its_pieces,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-handshake-without-a-key-gets-400",
         "RFC 6455, 4.2.1",
         "An upgrade without a key gets 400.",
         without_a_key,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-handshake-with-a-bad-key-gets-400",
         "RFC 6455, 4.2.1: \"when decoded, is 16 bytes\"",
         "An upgrade whose key is not 16 bytes of base64 gets 400.",
         with_a_bad_key,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-handshake-in-single-bytes-is-accepted",
         "practice: TCP is a stream of bytes",
         "An upgrade that arrives byte by byte is accepted.",
         in_single_bytes,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-frames-behind-the-handshake-are-read",
         "practice: proxies may merge segments",
         "A message that arrives in the same segment as the upgrade is answered.",
         frames_behind,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Generates a key as clients do.

@@ -11,15 +11,13 @@ pub(super) const CASES: &[Case] = &[
         "practice: a peer whose socket is gone cannot be reached",
         "After a close frame, the peers of that socket are neither counted nor sent offers.",
         |context| leaves(context, drop),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-peer-leaves-with-its-connection",
         "practice: browsers disconnect without a close frame",
         "After the end of the connection, without a close frame, the peers of that socket are no longer counted.",
         |context| leaves(context, Socket::abort),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-socket-carries-many-torrents",
         "practice: clients have one socket for each tracker, not for each torrent",
@@ -32,37 +30,32 @@ pub(super) const CASES: &[Case] = &[
         "practice: a proxy of WebSockets, or a page with two clients",
         "Peers with different ids on one socket are different peers.",
         several_peers,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-peers-at-one-address-are-different",
         "practice: a household with several browsers",
         "Peers with different ids, on sockets from one address, are different peers.",
         peers_at_one_address,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-peer-of-another-host-is-out-of-reach",
         "practice: peers learn the ids of others, and could otherwise empty any swarm",
         "No announce from another address with the id of a peer removes the peer or takes its offers.",
         out_of_reach,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-reconnect-is-served",
         "practice: a client reconnects before the tracker notices the end of its old socket, or has two sockets because the \
          tracker has two URLs",
         "A peer that announces from the same address on another socket is answered, and is sent offers there.",
         reconnect,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-closing-the-old-socket-keeps-the-peer",
         "practice: a client reconnects before the tracker notices the end of its old socket",
         "After a reconnect, the end of the old socket changes nothing.",
         closing_the_old_socket_keeps_the_peer,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn leaves<'c>(context: &'c Context<'c>, end: impl FnOnce(Socket<'c>)) -> Checked {
@@ -120,7 +113,8 @@ fn peers_at_one_address(context: &Context<'_>) -> Checked {
 
 fn out_of_reach(context: &Context<'_>) -> Checked {
     let hash = context.hash(0);
-    let mut sockets = vec![Socket::open_at_source(context, 0)?, Socket::open_at_source(context, 1)?];
+    let open = |index| Socket::open_at(context, context.source(index)?);
+    let mut sockets = vec![open(0)?, open(1)?];
     sockets[0].announce(&Fields::seeder(hash, 1))?;
     for fields in [Fields::announce(hash, 1).with_event("stopped"), Fields::announce(hash, 1)] {
         // The tracker may refuse, answer or ignore this, but it must have no effect.
@@ -133,7 +127,7 @@ fn out_of_reach(context: &Context<'_>) -> Checked {
             format!("{seen:?}"),
         )?;
     }
-    let mut third = Socket::open_at_source(context, 0)?;
+    let mut third = open(0)?;
     // The other host may take part with the same id, as a peer of its own.
     let two = [1, 2].map(|number| offer(&offer_id(number), "x"));
     third.announce(&Fields::announce(hash, 3).offering(&two))?;

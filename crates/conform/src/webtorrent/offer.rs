@@ -27,22 +27,19 @@ pub(super) const CASES: &[Case] = &[
         "practice: this is how peers in browsers find each other",
         "An offer arrives at the other peer with action, info hash, the peer id of its sender and the offer id.",
         is_relayed,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-offer-arrives-as-it-was-made",
         "practice: the object concerns only the two peers",
         "Offers arrive with the type and the SDP that were sent, however they are spelled.",
         |context| arrive(context, &OFFERS, is_same_value),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-offer-arrives-byte-for-byte",
         "practice: decoding and re-encoding takes time and may lose something",
         "Offers arrive byte for byte as they were sent.",
         |context| arrive(context, &OFFERS, |sent, seen| seen.contains(sent)),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-offer-of-any-kind-is-relayed",
         "practice: mock offers of tests and load generators, and future extensions of clients",
@@ -52,8 +49,7 @@ pub(super) const CASES: &[Case] = &[
             let mocks = [r#"{"fake_offer":true}"#, r#"{"type":"other"}"#, r#"{"x":{"y":[]}}"#, more];
             arrive(context, &mocks, is_same_value)
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-large-offer-arrives",
         "practice: an SDP with many candidates has several kilobytes",
@@ -62,92 +58,79 @@ pub(super) const CASES: &[Case] = &[
             let offer = format!("{{\"type\":\"offer\",\"sdp\":\"{}\"}}", sdp(6000));
             arrive(context, &[&offer], is_same_value)
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-offer-id-comes-as-it-is",
         "practice: the answer refers to it",
         "An offer id of any 20 bytes, raw or escaped, arrives unchanged.",
         offer_id_comes_as_it_is,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-offer-id-may-have-another-length",
         "practice: the ids of some clients do not have 20 bytes",
         "Offers with ids of 1 and of 40 bytes are relayed.",
         |context| ids_arrive(context, &[b"x".to_vec(), vec![b'y'; 40]]),
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-offers-go-to-different-peers",
         "practice: an offer is for one peer, and a second one to the same peer is wasted",
         "Several offers go to different peers.",
         go_to_different_peers,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-ten-offers-reach-ten-peers",
         "practice: this is what a browser sends",
         "Ten offers with an SDP of 2.5 KB, in a swarm of ten others, reach all of them.",
         ten_reach_ten,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-offers-do-not-return-to-their-sender",
         "practice: a peer does not connect to itself",
         "A peer is never sent its own offers, whether it is alone or not.",
         do_not_return,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-numwant-is-kept",
         "practice: a client says how many peers it wants",
         "Of four offers with a numwant of 0, 1, 2 or 3, that many are relayed.",
         numwant_is_kept,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-numwant-absent-relays-all",
         "practice: a client that makes an offer wants a peer",
         "Without numwant, all offers are relayed as long as there are peers.",
         numwant_absent,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-bad-offers-are-skipped",
         "practice: one bad item is not a reason to lose the others",
         "Items that are not offers are skipped, and the valid offers among them are relayed.",
         bad_offers_are_skipped,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-every-peer-is-offered-to",
         "practice: receivers are random, so that every peer is chosen",
         "Every peer of a swarm is sent an offer sooner or later.",
         every_peer_is_offered_to,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-offers-of-a-leecher-reach-seeders",
         "BEP 3, \"Trackers\"",
         "A leecher's offer goes to a seeder if there is no other peer.",
         reach_seeders,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-offers-of-a-seeder-reach-seeders",
         "practice: in some applications, every browser has the whole torrent and looks for others",
         "A peer that needs nothing is sent an offer of another one that needs nothing, if there is no other peer.",
         seeders_meet,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-offers-of-a-seeder-reach-leechers-first",
         "practice: a leecher needs the seeder, and another seeder hardly does",
         "As long as there are leechers, a seeder's offers go to leechers.",
         leechers_first,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-offers-stay-in-their-torrent",
         "BEP 3, \"Trackers\"",
@@ -160,8 +143,7 @@ pub(super) const CASES: &[Case] = &[
         "practice: a client learns about the swarm before it receives offers",
         "Where sender and receiver share a socket, the reply comes first, then the offer.",
         reply_comes_first,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Announces `count` leechers, numbered from 1, each on a socket of its own.

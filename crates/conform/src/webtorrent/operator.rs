@@ -12,54 +12,54 @@ pub(super) const CASES: &[Case] = &[
         "practice: operators answer notices by lists",
         "An announce of a torrent that the operator denies gets a failure reason with its info hash.",
         |context| refused(context, operator::denied_torrent(context)?),
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-denied-torrent-relays-nothing",
         "practice: a torrent without announces must not live on by offers",
         "No offer of a torrent that the operator denies is relayed.",
         denied_torrent_relays_nothing,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-refusal-by-a-rule-keeps-the-socket",
         "practice: the other torrents of a socket are served",
         "After the failure reason for a denied torrent, the socket serves another torrent.",
         refusal_keeps_the_socket,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-unlisted-torrent-is-refused",
         "practice: operators serve listed torrents only",
         "An announce of a torrent that is not on the operator's allow list gets a failure reason with its info hash.",
         |context| refused(context, operator::unlisted_torrent(context)?),
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-refusal-tells-the-reason",
         "practice: clients show the text to their users",
         "The failure reason for a denied torrent contains the words of the operator.",
         refusal_tells_the_reason,
-    ),
+    )
+    .with_info_hashes(0),
     Case::must(
         "ws-denied-client-is-refused",
         "practice: operators refuse broken clients",
         "An announce with a peer id that the operator denies gets a failure reason, and one with another is served.",
         denied_client_is_refused,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-denied-network-is-not-served",
         "practice: firewalls know networks, but not which clients a proxy forwards for",
         "An announce from a network that the operator denies gets no announce reply.",
         denied_network_is_not_served,
-    )
-    .with_info_hashes(1),
+    ),
     // It comes last, because its requests may use up the limit of the default address.
     Case::must(
         "ws-requests-beyond-the-limit-are-refused",
         "practice: a limit that refuses nothing is none",
         "Announces beyond the limit of a source get a failure reason.",
         refused_beyond_limit,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 /// Announces, and returns the reply or the failure reason.
@@ -129,7 +129,7 @@ fn denied_client_is_refused(context: &Context<'_>) -> Checked {
 /// A tracker may also refuse the upgrade, or close the connection.
 fn denied_network_is_not_served(context: &Context<'_>) -> Checked {
     let source = operator::denied_source(context)?;
-    let announced = Socket::open_of_source(context, source)
+    let announced = Socket::open_at(context, source)
         .and_then(|mut socket| socket.announce(&Fields::announce(context.hash(0), 1)));
     match announced {
         Ok(reply) => ensure(false, "no announce reply", reply.describe()),
@@ -141,7 +141,7 @@ fn denied_network_is_not_served(context: &Context<'_>) -> Checked {
 fn refused_beyond_limit(context: &Context<'_>) -> Checked {
     let (at_once, requests_max) = operator::limit(context)?;
     let mut socket = match context.target.rules.limited_source {
-        Some(source) => Socket::open_of_source(context, source)?,
+        Some(source) => Socket::open_at(context, source)?,
         None => Socket::open(context)?,
     };
     let fields = Fields::announce(context.hash(0), 1);

@@ -32,49 +32,44 @@ pub(super) const CASES: &[Case] = &[
             let mut socket = Socket::open(context)?;
             NOT_OBJECTS.iter().try_for_each(|text| refusal(&mut socket, text).map(drop))
         },
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-bad-json-keeps-the-socket",
         "practice: one bad message is not a reason to lose all torrents of a socket",
         "After a message that is not a JSON object, the socket serves the next one.",
         keeps_the_socket,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-refusal-has-action-and-info-hash",
         "practice: clients reconnect on a message without action, and find their torrent by info_hash",
         "The failure reason of an announce whose info hash can be read carries the action and the info hash.",
         has_action_and_info_hash,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-failure-reason-without-info-hash-is-no-announce",
         "practice: the client of webtorrent.io looks up the torrent of every announce, and throws where info_hash is missing",
         "A failure reason without an info hash does not claim to answer an announce.",
         is_no_announce_without_info_hash,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-unknown-action-gets-a-failure-reason",
         "practice: clients show it",
         "A message with an unknown action, or without one, gets a failure reason, and the socket stays open.",
         unknown_action,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-info-hash-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
         "An announce whose info hash is not a string of 20 characters gets no announce reply.",
         |context| bad_info_hash(context, &BAD_IDS),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-peer-id-of-another-length-joins-nothing",
         "BEP 3, \"Trackers\"",
         "An announce whose peer id is not a string of 20 characters joins no swarm.",
         |context| bad_peer_id(context, &BAD_IDS),
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-characters-beyond-u-00ff-join-nothing",
         "practice: each byte is the code point of the same number, and other code points are not bytes",
@@ -83,29 +78,25 @@ pub(super) const CASES: &[Case] = &[
             bad_info_hash(context, &[WIDE_ID])?;
             bad_peer_id(context, &[WIDE_ID])
         },
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-values-of-other-types-do-not-end-the-service",
         "practice: any client can send anything, and one known tracker ends because of it",
         "After messages whose fields are numbers, lists or null where they should be something else, others are served.",
         other_types,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-deep-json-does-not-end-the-service",
         "RFC 8259, 9; practice: any client can send anything",
         "After messages with thousands of nested brackets, the tracker answers as before.",
         deep_json,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-mangled-messages-do-not-end-the-service",
         "practice: any client can send anything",
         "After valid messages with some bytes changed, the tracker answers as before.",
         mangled,
-    )
-    .with_info_hashes(1),
+    ),
 ];
 
 fn refusal(socket: &mut Socket<'_>, text: &str) -> Checked<Message> {

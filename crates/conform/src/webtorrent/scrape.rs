@@ -13,8 +13,7 @@ pub(super) const CASES: &[Case] = &[
         "BEP 48, \"Tracker scrape\"; practice: clients look for action and files",
         "A scrape reply has the action scrape, and files with an entry for the torrent under its info hash.",
         layout,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-scrape-of-one-and-of-many",
         "practice: clients send a string for one torrent, and an array for several",
@@ -34,34 +33,33 @@ pub(super) const CASES: &[Case] = &[
         "BEP 48, \"Tracker scrape\"",
         "A scrape reply gives downloaded of each torrent.",
         has_downloaded,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-scrape-of-unknown-is-zeros",
         "practice: a client that scrapes a torrent expects an entry",
         "A torrent without peers has an entry of zeros.",
         unknown_is_zeros,
-    )
-    .with_info_hashes(1),
+    ),
     Case::must(
         "ws-scrape-joins-nothing",
         "BEP 48, \"Tracker scrape\"",
         "A client that scrapes a torrent is not counted in it.",
         joins_nothing,
-    )
-    .with_info_hashes(1),
+    ),
     Case::should(
         "ws-scrape-of-everything-is-answered",
         "BEP 48, \"Tracker scrape\": without info hashes it is of all torrents",
         "A scrape without info_hash gets a scrape reply, which may be empty, or a failure reason.",
         of_everything,
-    ),
+    )
+    .with_info_hashes(0),
     Case::should(
         "ws-scrape-of-a-bad-hash-gets-no-counts",
         "practice: an info hash has 20 bytes",
         "A scrape of something that is not an info hash gets a reply without entries or a failure reason.",
         of_a_bad_hash,
-    ),
+    )
+    .with_info_hashes(0),
 ];
 
 fn scrape(socket: &mut Socket<'_>, info_hash: &str) -> Checked<Message> {

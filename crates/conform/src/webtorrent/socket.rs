@@ -8,7 +8,7 @@ use super::frame::{self, BINARY, CLOSE, CONTINUATION, FIN, Frame, PING, PONG, TE
 use super::handshake::{accept, new_key, request};
 use super::message::{Counts, Fields, Kind, Message, shown};
 use crate::case::{Checked, Unmet, ensure};
-use crate::connection::{Connection, ReadOutcome, connect_error};
+use crate::connection::{Connection, connect_error};
 use crate::context::Context;
 use crate::http::response::{Progress, Response};
 use crate::trace::Direction;
@@ -39,19 +39,17 @@ pub(super) enum SocketEvent {
 pub(super) struct Socket<'c> {
     context: &'c Context<'c>,
     connection: Connection,
-    unread: Vec<u8>,
     /// The opcode and the fragments of an incomplete message.
     partial: Option<(u8, Vec<u8>)>,
     /// Messages that were received but not yet returned.
     pending: VecDeque<Message>,
     is_open: bool,
-    has_ended: bool,
 }
 
 impl<'c> Socket<'c> {
     /// Opens a socket from the default local address.
     pub(super) fn open(context: &'c Context<'c>) -> Checked<Self> {
-        Self::open_from(context, context.target.sources.first().copied(), context.target.address)
+        Self::open_between(context, context.target.sources.first().copied(), context.target.address)
     }
 
     /// Opens `count` sockets.
@@ -59,23 +57,17 @@ impl<'c> Socket<'c> {
         (0..count).map(|_| Self::open(context)).collect()
     }
 
-    /// Opens a socket from the local address number `index`, which may not exist.
-    pub(super) fn open_at_source(context: &'c Context<'c>, index: usize) -> Checked<Self> {
-        Self::open_from(context, Some(context.source(index)?), context.target.address)
-    }
-
     /// Opens a socket from this local address, which may not exist.
-    pub(super) fn open_of_source(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
-        Self::open_from(context, Some(source), context.target.address)
+    pub(super) fn open_at(context: &'c Context<'c>, source: IpAddr) -> Checked<Self> {
+        Self::open_between(context, Some(source), context.target.address)
     }
 
-    /// Opens a socket to the same tracker in the other address family.
-    pub(super) fn open_of_other_family(context: &'c Context<'c>) -> Checked<Self> {
-        let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
-        Self::open_from(context, None, context.target.other_family.ok_or_else(missing)?)
-    }
-
-    fn open_from(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Checked<Self> {
+    /// Opens a socket to this address of the tracker.
+    pub(super) fn open_between(
+        context: &'c Context<'c>,
+        source: Option<IpAddr>,
+        tracker: SocketAddr,
+    ) -> Checked<Self> {
         let mut socket = Self::connect_from(context, source, tracker)?;
         let key = new_key(context);
         socket.send(&request(context.target, &context.target.path, &key, &[]));
@@ -91,15 +83,7 @@ impl<'c> Socket<'c> {
     fn connect_from(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Checked<Self> {
         let connection = Connection::open(context, tracker, source);
         let connection = connection.map_err(|error| connect_error(&error, tracker))?;
-        Ok(Self {
-            context,
-            connection,
-            unread: Vec::new(),
-            partial: None,
-            pending: VecDeque::new(),
-            is_open: false,
-            has_ended: false,
-        })
+        Ok(Self { context, connection, partial: None, pending: VecDeque::new(), is_open: false })
     }
 
     /// Sends bytes. If the tracker has closed the connection, the next read reports it.
@@ -134,20 +118,20 @@ impl<'c> Socket<'c> {
     /// Waits for the response to a handshake, or returns `None` after a close or a timeout.
     pub(super) fn response(&mut self) -> Checked<Option<Response>> {
         for _ in 0..READS_MAX {
-            let switches =
-                self.unread.starts_with(b"HTTP/1.1 101") || self.unread.starts_with(b"HTTP/1.0 101");
-            let progress = Response::read(&self.unread, switches, self.has_ended);
+            let switches = self.connection.unread.starts_with(b"HTTP/1.1 101")
+                || self.connection.unread.starts_with(b"HTTP/1.0 101");
+            let progress = Response::read(&self.connection.unread, switches, self.connection.has_ended);
             match progress {
                 Ok(Progress::Whole(response)) => {
-                    self.unread.drain(..response.raw.len());
+                    self.connection.unread.drain(..response.raw.len());
                     self.context.trace.borrow_mut().add(Direction::Seen, response.describe(), &response.raw);
                     self.is_open = response.status == 101;
                     return Ok(Some(*response));
                 }
                 Ok(Progress::Partial) => {}
-                Err(_) if self.unread.is_empty() => return Ok(None),
+                Err(_) if self.connection.unread.is_empty() => return Ok(None),
                 Err(wrong) => {
-                    let seen = format!("{wrong}, in {}", self.unread.escape_ascii());
+                    let seen = format!("{wrong}, in {}", self.connection.unread.escape_ascii());
                     return Err(Unmet::Fail { expected: "a response of HTTP/1".to_owned(), seen });
                 }
             }
@@ -155,7 +139,7 @@ impl<'c> Socket<'c> {
                 break;
             }
         }
-        if !self.has_ended {
+        if !self.connection.has_ended {
             self.context.unanswered.set(self.context.unanswered.get() + 1);
         }
         Ok(None)
@@ -165,7 +149,7 @@ impl<'c> Socket<'c> {
     pub(super) fn confirm(&mut self, key: &str) -> Checked<Response> {
         let expected = "101 with the Sec-WebSocket-Accept of the key";
         let Some(response) = self.response()? else {
-            let seen = if self.has_ended { "a close without a response" } else { "no response" };
+            let seen = if self.connection.has_ended { "a close without a response" } else { "no response" };
             return Err(Unmet::Fail { expected: expected.to_owned(), seen: seen.to_owned() });
         };
         let is_accepted = response.status == 101
@@ -187,12 +171,14 @@ impl<'c> Socket<'c> {
 
     fn read_event(&mut self, timeout: Duration) -> Checked<SocketEvent> {
         for _ in 0..READS_MAX {
-            if let Some(frame) = frame::read(&self.unread).map_err(|wrong| self.frame_error(wrong))? {
-                self.unread.drain(..frame.bytes);
+            if let Some(frame) =
+                frame::read(&self.connection.unread).map_err(|wrong| self.frame_error(wrong))?
+            {
+                self.connection.unread.drain(..frame.bytes);
                 if let Some(event) = self.handle_frame(frame)? {
                     return Ok(event);
                 }
-            } else if self.has_ended {
+            } else if self.connection.has_ended {
                 return Ok(SocketEvent::End);
             } else if !self.wait(timeout)? {
                 return Ok(SocketEvent::Timeout);
@@ -234,7 +220,7 @@ impl<'c> Socket<'c> {
     }
 
     fn frame_error(&self, wrong: String) -> Unmet {
-        self.context.trace.borrow_mut().add(Direction::Seen, "bytes".to_owned(), &self.unread);
+        self.context.trace.borrow_mut().add(Direction::Seen, "bytes".to_owned(), &self.connection.unread);
         Unmet::Fail { expected: "frames of RFC 6455".to_owned(), seen: wrong }
     }
 
@@ -243,26 +229,8 @@ impl<'c> Socket<'c> {
         self.context.target.timing.reply * self.context.tries
     }
 
-    /// Waits for input and returns whether bytes or the end of the connection arrived.
     fn wait(&mut self, timeout: Duration) -> Checked<bool> {
-        if self.has_ended {
-            return Ok(false);
-        }
-        let limit = self.context.deadline.bound(timeout)?;
-        match self.connection.read(limit) {
-            Ok(ReadOutcome::Bytes(bytes)) => self.unread.extend(bytes),
-            Ok(ReadOutcome::End) => self.has_ended = true,
-            // A wait that the deadline cut short says nothing about the time between two bytes.
-            Ok(ReadOutcome::Timeout) if limit < timeout => return Err(self.context.deadline.passed()),
-            Ok(ReadOutcome::Timeout) => return Ok(false),
-            Err(error) => {
-                return Err(Unmet::Fail {
-                    expected: "a connection that carries messages".to_owned(),
-                    seen: format!("the connection fails: {error}"),
-                });
-            }
-        }
-        Ok(true)
+        self.connection.wait(timeout, "messages")
     }
 
     /// Returns whether the tracker has sent anything or closed the connection.

@@ -17,22 +17,22 @@ use utoipa::ToSchema;
 
 use super::torrents::TorrentStatus;
 use crate::Control;
-use crate::connections::Connection;
 use crate::extract::Query;
-use crate::insight::{ChangedTorrents, Insight, NoFeed};
+use crate::insight::{ChangedTorrents, Insight};
+use crate::listener::connections::Connection;
 use crate::problem::{Problem, ProblemBody};
 
-/// Maximum number of torrents in a reply or an event, and the default: with all connections and streams, they take some
+/// Maximum number of torrents in a reply or an event, and the default. With all connections and streams, they take some
 /// tens of MiB.
 const TORRENTS_MAX: usize = 1000;
 
 /// Maximum time in seconds that a request waits for a change: less than a connection may last.
 const WAIT_S_MAX: u64 = 10;
 
-/// Pause between two events of a stream. A torrent that changes often in the meantime is told once.
+/// Pause between two events of a stream. A torrent that changes repeatedly meanwhile is reported once.
 const EVENTS_EVERY: Duration = Duration::from_millis(200);
 
-/// How often a stream without changes shows that it is there.
+/// How often a stream without changes shows that it is open.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
 /// The changes to tell of.
@@ -64,32 +64,11 @@ pub(crate) struct ChangedCounts {
     torrents: Vec<TorrentStatus>,
 }
 
-impl From<NoFeed> for Problem {
-    fn from(_: NoFeed) -> Self {
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, NoFeed::MESSAGE)
-    }
-}
-
 impl ChangedCounts {
-    fn new(changes: &ChangedTorrents) -> (Self, Cursor) {
-        match changes {
-            ChangedTorrents::Changed { torrents, cursor, has_more } => {
-                let torrents = torrents.iter().map(TorrentStatus::from).collect();
-                let cursor_text = cursor.to_string();
-                (Self { cursor: cursor_text, start_over: false, has_more: *has_more, torrents }, *cursor)
-            }
-            ChangedTorrents::StartOver { cursor } => {
-                let cursor_text = cursor.to_string();
-                (
-                    Self { cursor: cursor_text, start_over: true, has_more: false, torrents: Vec::new() },
-                    *cursor,
-                )
-            }
-        }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.torrents.is_empty() && !self.start_over
+    fn new(changes: &ChangedTorrents) -> Self {
+        let &ChangedTorrents { cursor, start_over, has_more, ref torrents } = changes;
+        let torrents = torrents.iter().map(TorrentStatus::from).collect();
+        Self { cursor: cursor.to_string(), start_over, has_more, torrents }
     }
 }
 
@@ -137,16 +116,17 @@ pub(super) async fn changes(
     let wait = Duration::from_secs(wanted.wait_s);
     if let Some(cursor) = cursor
         && !wait.is_zero()
-        && ChangedCounts::new(&insight.changes(Some(cursor), 1)?).0.is_empty()
+        && let changes = insight.changes(Some(cursor), 1)?
+        && changes.torrents.is_empty()
+        && !changes.start_over
     {
         // Without a change in that time, the reply is empty.
         let _ = tokio::time::timeout(wait, insight.wait_for_changes(cursor)).await;
     }
-    let (changed, _) = ChangedCounts::new(&insight.changes(cursor, wanted.max)?);
-    Ok(Json(changed).into_response())
+    Ok(Json(ChangedCounts::new(&insight.changes(cursor, wanted.max)?)).into_response())
 }
 
-/// Returns a stream of events. The next one is made when the one before it was sent, so a reader that stalls costs no memory.
+/// Returns a stream of events. Each is made when the previous one was sent, so a stalled reader costs no memory.
 fn events(insight: Arc<Insight>, cursor: Option<Cursor>, max: usize) -> impl IntoResponse {
     let events = stream::unfold((insight, cursor, false), move |(insight, cursor, has_more)| async move {
         if let Some(cursor) = cursor
@@ -155,9 +135,9 @@ fn events(insight: Arc<Insight>, cursor: Option<Cursor>, max: usize) -> impl Int
             tokio::time::sleep(EVENTS_EVERY).await;
             insight.wait_for_changes(cursor).await;
         }
-        let (changed, next) = ChangedCounts::new(&insight.changes(cursor, max).ok()?);
-        let has_more = changed.has_more;
-        let event = Event::default().id(changed.cursor.clone()).json_data(&changed).ok()?;
+        let changes = insight.changes(cursor, max).ok()?;
+        let (next, has_more) = (changes.cursor, changes.has_more);
+        let event = Event::default().id(next.to_string()).json_data(ChangedCounts::new(&changes)).ok()?;
         Some((Ok::<_, Infallible>(event), (insight, Some(next), has_more)))
     });
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE_EVERY))

@@ -14,52 +14,10 @@ use crate::extract::{Path, Query};
 use crate::problem::{Problem, ProblemBody};
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::operations::{self, Changed, NewDetails, SharedFailure, Which};
-use shoal_runtime::lists::{ListControl, ListEntry};
+use shoal_runtime::lists::{ListControl, ListEntry, ListSources};
 
 /// Maximum number of entries in a reply, and of torrents in a change.
 const ENTRIES_MAX: usize = 1000;
-
-/// A list of torrents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum ListName {
-    /// The torrents that are refused, access.torrents_deny.
-    Deny,
-    /// The torrents that are served, access.torrents_allow.
-    Allow,
-}
-
-impl From<ListName> for Which {
-    fn from(name: ListName) -> Self {
-        match name {
-            ListName::Deny => Self::Deny,
-            ListName::Allow => Self::Allow,
-        }
-    }
-}
-
-/// A source of a list.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ListSource {
-    /// The key that names it, such as access.torrents_deny.
-    pub list: String,
-    /// The file or URL.
-    pub source: String,
-    /// The number of its entries.
-    entries: u64,
-    /// Why it, or a part of it, was not taken over, if so. It keeps its entries then.
-    pub fault: Option<String>,
-    /// The number of faulty lines of the version that was read last. The others apply, unless there is a fault.
-    faulty_lines: u64,
-    /// The first of them, with their numbers and what is wrong.
-    first_faulty_lines: Vec<String>,
-}
-
-/// The sources of all lists.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
-pub(crate) struct ListSources {
-    sources: Vec<ListSource>,
-}
 
 /// The entries to search for.
 #[derive(Debug, Deserialize)]
@@ -146,16 +104,14 @@ impl From<Failure> for Problem {
 )]
 pub(super) async fn show(State(control): State<Control>) -> Result<Json<ListSources>, Problem> {
     let lists = control.sources.list_control.clone();
-    let status = looking_up(move || Ok(lists.status())).await?;
-    let sources = serde_json::from_value(status);
-    sources.map(Json).map_err(|error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
+    looking_up(move || Ok(lists.status())).await.map(Json)
 }
 
 /// The entries of a list, as the tracker applies them.
 #[utoipa::path(
     get, path = "/api/v1/lists/{list}/torrents", tag = "lists", security(("token" = ["read"])),
     params(
-        ("list" = ListName, Path),
+        ("list" = Which, Path),
         ("text" = Option<String>, Query, description = "A text that the reason or the reference contains, in any case."),
         ("info_hash" = Option<String>, Query, description = "An info hash: only its entry is returned."),
         ("max" = Option<u16>, Query, description = "Maximum number of entries: 1 to 1000, by default 100.")
@@ -164,7 +120,7 @@ pub(super) async fn show(State(control): State<Control>) -> Result<Json<ListSour
 )]
 pub(super) async fn search(
     State(control): State<Control>,
-    Path(list): Path<ListName>,
+    Path(list): Path<Which>,
     Query(search): Query<Search>,
 ) -> Result<Json<Found>, Problem> {
     if !(1..=ENTRIES_MAX).contains(&search.max) {
@@ -174,11 +130,11 @@ pub(super) async fn search(
     let found = looking_up(move || match search.info_hash {
         Some(info_hash) => {
             let wanted = operations::parse_torrents(&[info_hash])?;
-            let entries = wanted.iter().filter_map(|info_hash| lists.entry(list.into(), info_hash)).collect();
+            let entries = wanted.iter().filter_map(|info_hash| lists.entry(list, info_hash)).collect();
             Ok(Found { entries, has_more: false })
         }
         None => {
-            let (entries, has_more) = lists.search(list.into(), search.text.as_deref(), search.max);
+            let (entries, has_more) = lists.search(list, search.text.as_deref(), search.max);
             Ok(Found { entries, has_more })
         }
     });
@@ -188,7 +144,7 @@ pub(super) async fn search(
 /// Adds torrents to a list: to that of all nodes in a cluster, or to its first file. It applies before the reply, or for a file of more than 8 MiB, perhaps after it.
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/add", tag = "lists", security(("token" = ["admin"])),
-    params(("list" = ListName, Path)), request_body = Addition,
+    params(("list" = Which, Path)), request_body = Addition,
     responses(
         (status = 200, body = ListChange),
         (status = 400, body = ProblemBody),
@@ -199,17 +155,17 @@ pub(super) async fn search(
 pub(super) async fn add(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-    Path(list): Path<ListName>,
+    Path(list): Path<Which>,
     JsonBody(addition): JsonBody<Addition>,
 ) -> Result<Json<ListChange>, Problem> {
     let Addition { torrents, reason, reference, date } = addition;
     let details = NewDetails { date, reference, reason };
     change(&control, list, torrents, move |lists, wanted| {
-        let (live, which, author) = (lists.publisher.live.latest(), list.into(), caller.author());
+        let (live, author) = (lists.publisher.live.latest(), caller.author());
         let config = live.policy.config();
         match lists.shared() {
-            Some(shared) => Ok(operations::add_shared(config, (shared, which), wanted, &details, author)?),
-            None => Ok(operations::add(config, (which, None), wanted, &details, author)?),
+            Some(shared) => Ok(operations::add_shared(config, (shared, list), wanted, &details, author)?),
+            None => Ok(operations::add(config, (list, None), wanted, &details, author)?),
         }
     })
     .await
@@ -218,7 +174,7 @@ pub(super) async fn add(
 /// Removes torrents from a list: from that of all nodes in a cluster, or from its first file. It applies before the reply, or for a file of more than 8 MiB, after it.
 #[utoipa::path(
     post, path = "/api/v1/lists/{list}/remove", tag = "lists", security(("token" = ["admin"])),
-    params(("list" = ListName, Path)), request_body = Removal,
+    params(("list" = Which, Path)), request_body = Removal,
     responses(
         (status = 200, body = ListChange),
         (status = 400, body = ProblemBody),
@@ -229,24 +185,24 @@ pub(super) async fn add(
 pub(super) async fn remove(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
-    Path(list): Path<ListName>,
+    Path(list): Path<Which>,
     JsonBody(removal): JsonBody<Removal>,
 ) -> Result<Json<ListChange>, Problem> {
     change(&control, list, removal.torrents, move |lists, wanted| {
-        let (live, which, author) = (lists.publisher.live.latest(), list.into(), caller.author());
+        let (live, author) = (lists.publisher.live.latest(), caller.author());
         let config = live.policy.config();
         match lists.shared() {
-            Some(shared) => Ok(operations::remove_shared(config, (shared, which), wanted, author)?),
-            None => Ok(operations::remove(config, (which, None), wanted, author)?),
+            Some(shared) => Ok(operations::remove_shared(config, (shared, list), wanted, author)?),
+            None => Ok(operations::remove(config, (list, None), wanted, author)?),
         }
     })
     .await
 }
 
-/// Changes a list, records that, and applies it.
+/// Changes a list, records the change, and applies it.
 async fn change(
     control: &Control,
-    list: ListName,
+    which: Which,
     torrents: Vec<String>,
     change: impl FnOnce(&ListControl, &[shoal_base::InfoHash]) -> Result<Changed, Problem> + Send + 'static,
 ) -> Result<Json<ListChange>, Problem> {
@@ -254,7 +210,6 @@ async fn change(
         let error = format!("torrents must name 1 to {ENTRIES_MAX} torrents");
         return Err(Problem::new(StatusCode::BAD_REQUEST, error));
     }
-    let which = Which::from(list);
     let live = control.sources.live.latest();
     let config = live.policy.config();
     let is_shared = control.sources.list_control.shared().is_some();

@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 
 use crate::auth::Caller;
-use crate::connections::Connection;
+use crate::listener::connections::Connection;
 use crate::operations::Handed;
 use crate::problem::{Problem, ProblemBody};
 use crate::{Control, audit};

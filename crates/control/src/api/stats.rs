@@ -5,9 +5,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::response::Response;
 
-use crate::latest::LatestStats;
 use crate::page::json;
 use crate::stats::Stats;
+use crate::stats::latest::LatestStats;
 
 /// All statistics of this moment, at most a second old. Counts only grow while the tracker runs; a rate is the difference of
 /// two replies, divided by that of `monotonic_ms`. Members may be added.

@@ -11,9 +11,9 @@ use shoal_base::{Counts, InfoHash};
 use utoipa::ToSchema;
 
 use crate::auth::Caller;
-use crate::connections::Connection;
 use crate::extract::{Path, Query};
-use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentAges, TorrentPeers};
+use crate::insight::{PEERS_MAX, TOP_MAX, TORRENTS_MAX, Torrent, TorrentAge, TorrentPeers};
+use crate::listener::connections::Connection;
 use crate::problem::{Problem, ProblemBody};
 use crate::{Control, Role, body};
 use shoal_runtime::lists::operations::parse_torrents;
@@ -46,18 +46,6 @@ pub(crate) struct TorrentStatus {
     v6: TorrentCounts,
     /// WebTorrent.
     webtorrent: TorrentCounts,
-}
-
-/// The ages of the swarms of a torrent in seconds. Null if there is no such swarm.
-///
-/// A swarm begins with its first peer and ends with its last one. Those of IPv4 and IPv6 are right to within a twelfth, or
-/// within a twelfth of announce.peer_timeout_s and at least 150 seconds if that is more; they end at 1,365 days or more.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
-pub(crate) struct TorrentAge {
-    v4: Option<u32>,
-    v6: Option<u32>,
-    /// Exact.
-    webtorrent: Option<u32>,
 }
 
 /// A peer of a torrent.
@@ -123,13 +111,6 @@ impl From<Counts> for TorrentCounts {
     }
 }
 
-impl From<TorrentAges> for TorrentAge {
-    fn from(ages: TorrentAges) -> Self {
-        let TorrentAges { v4_s, v6_s, webtorrent_s } = ages;
-        Self { v4: v4_s, v6: v6_s, webtorrent: webtorrent_s }
-    }
-}
-
 impl From<&Torrent> for TorrentStatus {
     fn from(torrent: &Torrent) -> Self {
         Self {
@@ -172,7 +153,7 @@ pub(super) async fn show(
     let insight = &control.sources.insight;
     let peers = (wanted.peers > 0).then(|| shown_peers(&insight.peers(&info_hash, wanted.peers)));
     let torrent = (&insight.torrent(&info_hash)).into();
-    Ok(Json(TorrentDetails { torrent, age_s: insight.ages(&info_hash).into(), peers }))
+    Ok(Json(TorrentDetails { torrent, age_s: insight.ages(&info_hash), peers }))
 }
 
 fn shown_peers(peers: &TorrentPeers) -> Vec<TorrentPeer> {
@@ -212,7 +193,7 @@ pub(super) async fn show_many(
     let info_hashes: Vec<InfoHash> =
         info_hashes.iter().map(|info_hash| parse(info_hash)).collect::<Result<_, _>>()?;
     let insight = std::sync::Arc::clone(&control.sources.insight);
-    // A piece is looked up when the one before it was sent.
+    // A piece is looked up when the previous one was sent.
     let pieces = stream::unfold((insight, info_hashes, 0), |(insight, info_hashes, from)| async move {
         let piece = info_hashes.get(from..).filter(|rest| !rest.is_empty())?;
         let piece = &piece[..piece.len().min(TORRENTS_PER_PIECE)];

@@ -6,9 +6,9 @@ use shoal_net::XdpCounters;
 
 use super::Sources;
 use super::page::Page;
-use crate::operations::{DataPathFigures, InterfaceStats};
+use crate::operations::DataPathFigures;
 
-/// Appends the work of the programs of all interfaces and of the AF_XDP sockets, if there are any.
+/// Appends the work of all interfaces' programs and of the AF_XDP sockets, if there are any.
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let stats = sources.data_path.as_deref();
     let interfaces = stats.map(DataPathFigures::interfaces).unwrap_or_default();
@@ -23,8 +23,8 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         return Ok(());
     }
     let packets = interfaces.iter().flat_map(|interface| {
-        let labels = |path| [("interface", interface.name.clone()), ("path", path)];
-        paths(interface).map(|(path, count)| (labels(path.to_owned()), count))
+        let labels = move |path: &str| [("interface", interface.name.clone()), ("path", path.to_owned())];
+        interface.counts.by_path().into_iter().map(move |(path, count)| (labels(path), count))
     });
     page.counters(
         "shoal_xdp_packets",
@@ -46,29 +46,10 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
 
 /// Appends the frames of the AF_XDP sockets of all workers.
 fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let sum = |read: fn(&XdpCounters) -> u64| -> u64 {
-        sources.workers.iter().map(|worker| read(&worker.io.xdp)).sum()
-    };
-    let drops = [
-        ("malformed", sum(|xdp| xdp.malformed.read())),
-        ("bad_checksum", sum(|xdp| xdp.bad_checksum.read())),
-        ("transmit_full", sum(|xdp| xdp.transmit_full.read())),
-        ("bad_descriptor", sum(|xdp| xdp.bad_descriptors.read())),
-        ("kernel_ring_full", sum(|xdp| xdp.kernel_ring_full.read())),
-        ("kernel_other", sum(|xdp| xdp.kernel_dropped.read())),
-        ("kernel_invalid", sum(|xdp| xdp.kernel_invalid.read())),
-    ];
-    page.counters(
-        "shoal_xdp_drops",
-        "Frames and replies that were dropped at AF_XDP sockets, by reason.",
-        drops.map(|(reason, count)| ([("reason", reason)], count)),
-    )?;
+    let sockets = || sources.workers.iter().map(|worker| &worker.io.xdp);
+    let sum = |read: fn(&XdpCounters) -> u64| -> u64 { sockets().map(read).sum() };
+    page.sums(sockets())?;
     page.gauge("shoal_xdp_sockets", "Number of AF_XDP sockets in use.", None, sum(|xdp| xdp.sockets.read()))?;
-    page.counter(
-        "shoal_xdp_sockets_lost",
-        "AF_XDP sockets that were given up, because their interface was removed or its rings were of no use.",
-        sum(|xdp| xdp.lost.read()),
-    )?;
     let frames = sum(|xdp| xdp.frames_total.read());
     page.gauge("shoal_xdp_frames", "Number of frames of all AF_XDP sockets.", None, frames)?;
     page.gauge(
@@ -77,26 +58,4 @@ fn encode_sockets(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         None,
         sum(|xdp| xdp.frames_free.read()),
     )
-}
-
-/// Returns the paths of packets, and how many took each.
-fn paths(interface: &InterfaceStats) -> [(&'static str, u64); 15] {
-    let counts = &interface.counts;
-    [
-        ("answered", counts.connects_v4 + counts.connects_v6),
-        ("denied", counts.denied),
-        ("rate_limited", counts.rate_limited()),
-        ("unanswerable", counts.unanswerable),
-        ("worker", counts.redirected),
-        ("no_socket", counts.no_socket),
-        ("backlog", counts.backlog_full),
-        ("malformed", counts.malformed),
-        ("bad_checksum", counts.bad_checksum),
-        ("fragment", counts.fragments),
-        ("extension_headers", counts.extension_headers),
-        ("too_long", counts.too_long),
-        ("other_vlan", counts.other_vlan),
-        ("no_route_back", counts.no_route_back),
-        ("stale", counts.stale),
-    ]
 }

@@ -1,8 +1,8 @@
-//! The metrics of datagrams: those that arrive and leave, and those that do not.
+//! The metrics of datagrams: received, sent and dropped ones.
 
 use core::fmt;
 
-use shoal_engine::counter::{Drop, Family};
+use shoal_engine::counter::Family;
 use shoal_engine::policy::Protocol;
 use shoal_net::FamilyCounters;
 
@@ -13,25 +13,12 @@ pub(super) fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Resul
     let labels = |family: Family, reason| {
         [("protocol", Protocol::Udp.name()), ("family", family.name()), ("reason", reason)]
     };
-    let drops = Family::ALL.into_iter().flat_map(|family| {
-        let unread = [
-            ("oversized", sources.sum_io(family, |io| io.oversized.read())),
-            ("receive_failed", sources.sum_io(family, |io| io.receive_failed.read())),
-        ];
-        Drop::ALL
-            .map(|reason| {
-                (labels(family, reason.name()), sources.sum(Protocol::Udp, |udp| udp.drops(family, reason)))
-            })
-            .into_iter()
-            .chain(unread.map(|(reason, count)| (labels(family, reason), count)))
-    });
+    let drops = Family::ALL
+        .into_iter()
+        .flat_map(|family| sources.drops(family).map(move |(reason, count)| (labels(family, reason), count)));
     page.counters("shoal_drops", "Received datagrams that got no reply, by reason.", drops)?;
     let send_drops = Family::ALL.into_iter().flat_map(|family| {
-        [
-            (labels(family, "buffer_full"), sources.sum_io(family, |io| io.send_full.read())),
-            (labels(family, "unreachable"), sources.sum_io(family, |io| io.send_unreachable.read())),
-            (labels(family, "failed"), sources.sum_io(family, |io| io.send_failed.read())),
-        ]
+        sources.reply_drops(family).map(|(reason, count)| (labels(family, reason), count))
     });
     page.counters("shoal_reply_drops", "Replies that the kernel did not send, by reason.", send_drops)
 }

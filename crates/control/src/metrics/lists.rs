@@ -3,34 +3,36 @@
 use core::fmt;
 use std::sync::Arc;
 
+use shoal_base::metrics::Gauge;
+
 use super::page::{Page, Unit};
 use shoal_runtime::lists::{ListCounter, ListCounters, SourceCounter};
 
-/// Appends the metrics of the lists.
 pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
-    let by_list = |read: fn(&ListCounter) -> u64| {
-        [("allow", &lists.allow), ("deny", &lists.deny)].map(|(name, list)| ([("list", name)], read(list)))
+    let by_list = |figure: fn(&ListCounter) -> &Gauge| {
+        [("allow", &lists.allow), ("deny", &lists.deny)]
+            .map(|(name, list)| ([("list", name)], figure(list).read()))
     };
-    page.gauges("shoal_list_torrents", "Torrents of a list.", None, by_list(ListCounter::torrents))?;
-    page.gauges("shoal_list_memory", "Memory of a list.", Some(Unit::Bytes), by_list(ListCounter::bytes))?;
-    let [allowed, denied] = lists.faulty_networks();
+    page.gauges("shoal_list_torrents", "Torrents of a list.", None, by_list(|list| &list.torrents))?;
+    page.gauges("shoal_list_memory", "Memory of a list.", Some(Unit::Bytes), by_list(|list| &list.bytes))?;
+    let [allowed, denied] = lists.faulty_networks.each_ref().map(Gauge::read);
     let of_networks = [([("list", "networks_allow")], allowed), ([("list", "networks_deny")], denied)];
     page.gauges(
         "shoal_list_sources_faulty",
         "Sources of a list that could not be read as a whole when they were read last.",
         None,
-        by_list(ListCounter::faulty_sources).into_iter().chain(of_networks),
+        by_list(|list| &list.faulty_sources).into_iter().chain(of_networks),
     )?;
     page.gauges(
         "shoal_list_applied_timestamp",
         "When the lists last changed or were read again, since 1970.",
         Some(Unit::Seconds),
-        by_list(ListCounter::applied_unix_s),
+        by_list(|list| &list.applied_unix_s),
     )?;
     let sources = lists.sources();
     let by_source = |read: fn(&SourceCounter) -> u64| {
         let sample = |(number, source): (usize, &Arc<SourceCounter>)| {
-            // URLs that differ in their secrets only look the same.
+            // URLs that differ only in their secrets look the same.
             let is_same =
                 |other: &&Arc<SourceCounter>| other.list == source.list && other.source == source.source;
             let earlier = sources[..number].iter().filter(is_same).count();
@@ -45,19 +47,19 @@ pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
     page.counters(
         "shoal_list_source_failures",
         "How often a source of a list could not be read as a whole.",
-        by_source(SourceCounter::failures),
+        by_source(|source| source.failures.read()),
     )?;
     page.gauges(
         "shoal_list_source_refused",
         "1 if the last version of a source of a list could not be read or was refused, so that the one before applies.",
         None,
-        by_source(SourceCounter::is_refused),
+        by_source(|source| source.is_refused.read()),
     )?;
     page.gauges(
         "shoal_list_source_lines_faulty",
         "Faulty lines of the version of a source of a list that was read last. The others apply, unless it was refused.",
         None,
-        by_source(SourceCounter::faulty_lines),
+        by_source(|source| source.faulty_lines.read()),
     )?;
     page.gauges(
         "shoal_list_source_age",

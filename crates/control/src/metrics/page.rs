@@ -22,9 +22,6 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a counter. `_total` is appended to its name.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
     pub fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -39,10 +36,7 @@ impl<'e> Page<'e> {
     }
 
     /// Appends all metrics of the counters of the workers, added up.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
-    pub fn sums<E: Export>(&mut self, workers: impl Iterator<Item = impl AsRef<E>>) -> fmt::Result {
+    pub fn sums<'w, E: Export + 'w>(&mut self, workers: impl Iterator<Item = &'w E>) -> fmt::Result {
         shoal_base::metrics::sums(workers).into_iter().try_for_each(|metric| {
             let help = metric.help.concat();
             match metric.label {
@@ -59,18 +53,12 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a counter without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
     pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(value).encode(metric)
     }
 
     /// Appends a counter of seconds and fractions of them, without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
     pub fn seconds_counter(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
         let unit = Some(&Unit::Seconds);
         let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Counter)?;
@@ -78,9 +66,6 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a gauge. The unit is appended to its name.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
     pub fn gauges<L: EncodeLabelSet, N: EncodeGaugeValue>(
         &mut self,
         name: &str,
@@ -96,9 +81,6 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a histogram. The unit is appended to its name, and its values are divided by `scale`.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
     pub fn histograms<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -123,28 +105,18 @@ impl<'e> Page<'e> {
     }
 
     /// Appends a gauge without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
-    pub fn gauge(&mut self, name: &str, help: &str, unit: Option<Unit>, value: u64) -> fmt::Result {
+    pub fn gauge<N: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        help: &str,
+        unit: Option<Unit>,
+        value: N,
+    ) -> fmt::Result {
         let metric = self.encoder.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
         ConstGauge::new(value).encode(metric)
     }
 
-    /// Appends a gauge of seconds and fractions of them, without labels.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
-    pub fn seconds_gauge(&mut self, name: &str, help: &str, seconds: f64) -> fmt::Result {
-        let unit = Some(&Unit::Seconds);
-        let metric = self.encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
-        ConstGauge::new(seconds).encode(metric)
-    }
-
     /// Appends an info metric, which consists of labels only. `_info` is appended to its name.
-    ///
-    /// # Errors
-    /// Fails if the page cannot be written.
     pub fn info(&mut self, name: &str, help: &str, labels: impl EncodeLabelSet) -> fmt::Result {
         self.encoder.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(&labels)
     }
@@ -152,6 +124,6 @@ impl<'e> Page<'e> {
 
 /// Converts a number. Beyond 2⁵³ it loses the last bits.
 #[expect(clippy::cast_precision_loss, reason = "documented")]
-const fn to_f64(number: u64) -> f64 {
+pub(super) const fn to_f64(number: u64) -> f64 {
     number as f64
 }

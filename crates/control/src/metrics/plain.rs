@@ -1,6 +1,6 @@
 //! The metrics in the older text format of Prometheus, for tools that do not read OpenMetrics.
 //!
-//! The samples are the same in both. The older format names a metric as its samples do, and has fewer types.
+//! The samples are the same in both. The older format names a metric like its samples, and has fewer types.
 
 /// The content type of the text format 0.0.4.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -34,7 +34,6 @@ pub(crate) fn convert(openmetrics: &str) -> String {
     plain
 }
 
-/// Splits a line of metadata into its keyword, the name of the metric, and the rest.
 fn split(line: &str) -> Option<(&str, &str, &str)> {
     let mut words = line.strip_prefix("# ")?.splitn(3, ' ');
     Some((words.next()?, words.next()?, words.next()?))

@@ -2,7 +2,6 @@
 
 use core::fmt;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Sources;
 use super::page::{Page, Unit};
@@ -10,13 +9,12 @@ use crate::process;
 use shoal_runtime::counters::SnapshotCounters;
 use shoal_runtime::division::Division;
 
-/// Appends the reloads, and the metrics of the process under the names that every Prometheus client uses.
+/// Appends the reloads, and the process metrics under the names that every Prometheus client uses.
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
     page.counters(
         "shoal_reloads",
         "How often SIGHUP made the tracker read its configuration and certificates again, by outcome.",
-        reloads.map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed))),
+        sources.reloads().map(|(outcome, count)| ([("outcome", outcome)], count)),
     )?;
     encode_snapshots(&sources.snapshots, page)?;
     let account = process::account();
@@ -32,14 +30,12 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     gauges.into_iter().try_for_each(|(name, help, unit, value)| page.gauge(name, help, unit, value))
 }
 
-/// Appends the snapshots of the swarms.
 fn encode_snapshots(snapshots: &SnapshotCounters, page: &mut Page<'_>) -> fmt::Result {
-    let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let outcomes = [("written", &snapshots.written), ("failed", &snapshots.failed)];
     page.counters(
         "shoal_snapshots",
         "Snapshots of the swarms, by outcome.",
-        outcomes.map(|(outcome, count)| ([("outcome", outcome)], read(count))),
+        outcomes.map(|(outcome, count)| ([("outcome", outcome)], count.read())),
     )?;
     let gauges = [
         (
@@ -52,10 +48,10 @@ fn encode_snapshots(snapshots: &SnapshotCounters, page: &mut Page<'_>) -> fmt::R
     ];
     gauges
         .into_iter()
-        .try_for_each(|(name, help, unit, value)| page.gauge(name, help, Some(unit), read(value)))
+        .try_for_each(|(name, help, unit, value)| page.gauge(name, help, Some(unit), value.read()))
 }
 
-/// Appends when the certificates end. A file that several listeners use has one series.
+/// Appends when the certificates end. A file of several listeners has one series.
 pub(super) fn encode_certificates(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let files: BTreeMap<_, _> =
         sources.certificates().map(|certificate| (certificate.file, certificate.not_after_unix_s)).collect();
@@ -96,7 +92,7 @@ pub(super) fn encode_memory(sources: &Sources, page: &mut Page<'_>) -> fmt::Resu
     page.gauge("shoal_memory_max", "Ceiling of the whole process.", Some(Unit::Bytes), max)
 }
 
-/// Returns the memory by use, in bytes. Other is the resident memory that is not accounted for.
+/// Returns the memory by use, in bytes. Other is the unaccounted resident memory.
 pub(crate) fn memory_kinds(sources: &Sources) -> [(&'static str, u64); 5] {
     let store_bytes = sources.store.totals().iter().map(|totals| totals.bytes).sum::<u64>();
     let swarms_bytes = sources.swarms.as_ref().map_or(0, |swarms| swarms.totals().bytes);

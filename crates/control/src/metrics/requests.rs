@@ -35,12 +35,12 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     page.counters("shoal_replies", "Replies by outcome: ok, or the reason for an error.", replies)
 }
 
-/// Appends the metrics of tokens. How many requests are refused for lack of a valid one is told by `shoal_replies`.
+/// Appends the metrics of tokens. `shoal_replies` counts the requests that are refused for lack of a valid one.
 pub(super) fn encode_tokens(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let (keys, live) = (&sources.token_keys, sources.live.latest());
-    page.gauge("shoal_token_keys", "Public keys by which tokens are verified.", None, keys.keys())?;
+    page.gauge("shoal_token_keys", "Public keys by which tokens are verified.", None, keys.keys.read())?;
     let help = "1 if the keys of tokens could not be read the last time, and are those from before.";
-    page.gauge("shoal_token_keys_faulty", help, None, keys.faulty())?;
+    page.gauge("shoal_token_keys_faulty", help, None, keys.is_faulty.read())?;
     let memory = live.policy.tokens().map(|tokens| tokens.memory());
     let count = |read: fn(&TokenMemory) -> u64| memory.map_or(0, |memory| read(memory));
     let signatures =

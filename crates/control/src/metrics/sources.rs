@@ -1,11 +1,11 @@
-//! The counters and the state from which the metrics, and the pages of the control listener, are made.
+//! The sources of the metrics and of the control listener's pages.
 
 use std::sync::Arc;
 
-use shoal_engine::counter::{Counters, Family};
+use shoal_engine::counter::{Counters, Drop, Family, Unregistered};
 use shoal_engine::policy::Protocol;
-use shoal_net::FamilyCounters;
 use shoal_net::stream::{Budget, StreamCounters};
+use shoal_net::{FamilyCounters, Unread, Unsent};
 use shoal_relay::Swarms;
 use shoal_session::SessionCounters;
 use shoal_session::tls::Certificate;
@@ -15,6 +15,7 @@ use crate::cluster::Node;
 use crate::counters::ControlCounters;
 use crate::insight::Insight;
 use crate::operations::{Build, DataPathFigures};
+use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::counters::RecordCounters;
 use shoal_runtime::counters::ReloadCounters;
 use shoal_runtime::counters::SnapshotCounters;
@@ -22,7 +23,6 @@ use shoal_runtime::division::Division;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::lists::{ListControl, ListCounters};
 use shoal_runtime::live::Live;
-use shoal_runtime::processing::ProcessingCounters;
 use shoal_runtime::published::Published;
 use shoal_runtime::token_keys::KeyCounters;
 
@@ -43,7 +43,7 @@ pub struct Sources {
     pub build: Build,
     /// When the tracker started, in seconds since 1970.
     pub started_unix_s: u64,
-    /// The certificates of the listeners for clients, if TLS is served, and that of the control listener, if it has one.
+    /// The certificates of the listeners for clients, if TLS is served, and of the control listener, if it has one.
     pub tls: Vec<shoal_session::tls::Server>,
     /// Counts of reloads.
     pub reloads: Arc<ReloadCounters>,
@@ -74,12 +74,8 @@ pub struct Sources {
 pub struct WorkerSources {
     /// Whether the worker responds.
     pub heartbeat: Arc<Heartbeat>,
-    /// Requests over UDP.
-    pub udp: Arc<Counters>,
-    /// Requests over HTTP.
-    pub http: Arc<Counters>,
-    /// Messages of WebTorrent.
-    pub webtorrent: Arc<Counters>,
+    /// Requests of each protocol, in the order of [`Protocol::ALL`].
+    pub requests: [Arc<Counters>; Protocol::ALL.len()],
     /// Connections, by protocol.
     pub sessions: Arc<SessionCounters>,
     /// How long requests take.
@@ -92,21 +88,10 @@ pub struct WorkerSources {
     pub budget: Arc<Budget>,
 }
 
-impl WorkerSources {
-    /// Returns the counters of a protocol.
-    pub(crate) fn counters(&self, protocol: Protocol) -> &Counters {
-        match protocol {
-            Protocol::Udp => &self.udp,
-            Protocol::Http => &self.http,
-            Protocol::WebTorrent => &self.webtorrent,
-        }
-    }
-}
-
 impl Sources {
     /// Returns a count of one protocol, summed over all workers and the programs of an XDP data path.
     pub fn sum(&self, protocol: Protocol, read: impl Fn(&Counters) -> u64) -> u64 {
-        let workers = self.workers.iter().map(|worker| worker.counters(protocol));
+        let workers = self.workers.iter().map(|worker| &*worker.requests[protocol as usize]);
         let data_path = self.data_path.iter().filter(|_| protocol == Protocol::Udp);
         workers.chain(data_path.map(|data_path| data_path.requests())).map(read).sum()
     }
@@ -116,6 +101,37 @@ impl Sources {
         self.workers.iter().map(|worker| read(&worker.streams)).sum()
     }
 
+    /// Returns the number of open connections.
+    pub(crate) fn open_connections(&self) -> u64 {
+        let sum = |read: fn(&StreamCounters) -> u64| self.sum_streams(read);
+        sum(|io| io.accepted.read()).saturating_sub(sum(|io| io.closed.read()))
+    }
+
+    /// Returns the received datagrams without a reply, by reason.
+    pub(crate) fn drops(&self, family: Family) -> impl Iterator<Item = (&'static str, u64)> {
+        let decided =
+            Drop::ALL.map(|reason| (reason.name(), self.sum(Protocol::Udp, |udp| udp.drops(family, reason))));
+        let unread =
+            Unread::ALL.map(|reason| (reason.name(), self.sum_io(family, |io| io.unread.of(reason).read())));
+        decided.into_iter().chain(unread)
+    }
+
+    /// Returns the replies that the kernel did not send, by reason.
+    pub(crate) fn reply_drops(&self, family: Family) -> [(&'static str, u64); Unsent::ALL.len()] {
+        Unsent::ALL.map(|reason| (reason.name(), self.sum_io(family, |io| io.unsent.of(reason).read())))
+    }
+
+    /// Returns the announces that were answered without registering the peer, by the limit of its source.
+    pub(crate) fn unregistered(
+        &self,
+        protocol: Protocol,
+        family: Family,
+    ) -> [(&'static str, u64); Unregistered::ALL.len()] {
+        Unregistered::ALL.map(|reason| {
+            (reason.name(), self.sum(protocol, |counters| counters.unregistered(family, reason)))
+        })
+    }
+
     /// Returns a count of the back ends for one family, summed over all workers.
     pub(crate) fn sum_io(&self, family: Family, read: impl Fn(&FamilyCounters) -> u64) -> u64 {
         let counters = |io: &shoal_net::Counters| match family {
@@ -123,6 +139,11 @@ impl Sources {
             Family::V6 => read(&io.v6),
         };
         self.workers.iter().map(|worker| counters(&worker.io)).sum()
+    }
+
+    /// Returns the reloads by SIGHUP, by outcome.
+    pub(crate) fn reloads(&self) -> [(&'static str, u64); 2] {
+        [("applied", self.reloads.applied.read()), ("failed", self.reloads.failed.read())]
     }
 
     /// Returns the certificates in use.

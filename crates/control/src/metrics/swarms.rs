@@ -3,7 +3,7 @@
 use core::fmt;
 
 use shoal_base::Totals;
-use shoal_engine::counter::{Counters, Family, Loss, Relay, Unregistered};
+use shoal_engine::counter::{Counters, Family, Loss, Relay};
 use shoal_engine::policy::Protocol;
 
 use super::Sources;
@@ -39,11 +39,10 @@ pub(super) fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Resul
         by_family(|totals| totals.evicted),
     )?;
     let unregistered = Protocol::ALL.into_iter().flat_map(|protocol| {
-        let families = Family::ALL.into_iter().flat_map(|family| Unregistered::ALL.map(|why| (family, why)));
-        families.map(move |(family, reason)| {
-            let labels =
-                [("protocol", protocol.name()), ("family", family.name()), ("reason", reason.name())];
-            (labels, sources.sum(protocol, |counters| counters.unregistered(family, reason)))
+        Family::ALL.into_iter().flat_map(move |family| {
+            sources.unregistered(protocol, family).map(|(reason, count)| {
+                ([("protocol", protocol.name()), ("family", family.name()), ("reason", reason)], count)
+            })
         })
     });
     page.counters(
@@ -65,7 +64,6 @@ pub(super) fn encode_store(sources: &Sources, page: &mut Page<'_>) -> fmt::Resul
     )
 }
 
-/// Appends the metrics of WebTorrent: its swarms and the relayed messages.
 pub(super) fn encode_webtorrent(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let totals = sources.swarms.as_ref().map_or_else(Totals::default, |swarms| swarms.totals());
     page.gauge(

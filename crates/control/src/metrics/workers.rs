@@ -7,16 +7,17 @@ use shoal_engine::policy::Protocol;
 
 use super::Sources;
 use super::page::{Page, Unit};
+use super::thousandths;
+use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::clock;
-use shoal_runtime::processing::ProcessingCounters;
 
-/// Maximum number of kinds of software, and one for all others.
+/// Maximum number of kinds of software, plus one for all others.
 const CLIENTS_MAX: usize = 30;
 
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let now_ms = clock::monotonic_ms();
     let ages = sources.numbered().map(|(number, worker)| {
-        let age = Duration::from_millis(now_ms.saturating_sub(worker.heartbeat.beat_ms()));
+        let age = Duration::from_millis(now_ms.saturating_sub(worker.heartbeat.beat_ms.read()));
         ([("worker", number)], age.as_secs_f64())
     });
     page.gauges(
@@ -27,16 +28,15 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     )?;
     let paces = sources
         .numbered()
-        .map(|(number, worker)| ([("worker", number)], f64::from(worker.heartbeat.pace()) / 1000.0));
+        .map(|(number, worker)| ([("worker", number)], thousandths(worker.heartbeat.pace.read())));
     page.gauges(
         "shoal_interval_raise",
         "How far the worker raises intervals under load, from the usual interval (0) to the longest (1).",
         Some(Unit::Other("ratio".to_owned())),
         paces,
     )?;
-    let overloads = sources
-        .numbered()
-        .map(|(number, worker)| ([("worker", number)], u64::from(worker.heartbeat.overload())));
+    let overloads =
+        sources.numbered().map(|(number, worker)| ([("worker", number)], worker.heartbeat.overload.read()));
     page.gauges(
         "shoal_overload_stage",
         "How overloaded the worker is: 0 not at all, 1 intervals are longer, 2 scrapes of all torrents are refused, 3 all scrapes are.",
@@ -55,6 +55,23 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
         "shoal_worker_receive_pool_exhausted",
         "Number of times that all receive buffers of io_uring were in use at once.",
         by_worker(|io| io.pool_exhausted.read()),
+    )
+}
+
+/// Appends the metrics of connections, with and without TLS.
+pub(super) fn encode_connections(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
+    page.sums(sources.workers.iter().map(|worker| &*worker.streams))?;
+    page.gauge(
+        "shoal_connections",
+        "Open connections, with and without TLS.",
+        None,
+        sources.open_connections(),
+    )?;
+    page.gauge(
+        "shoal_connections_max",
+        "Maximum number of connections of all workers together; each worker has an equal share.",
+        None,
+        sources.live.latest().endpoints.connections_max,
     )
 }
 

@@ -157,6 +157,8 @@ function counts(head, maps, caption, none) {
   return rows.length ? table(head, rows, caption) : none;
 }
 
+const CONNECTION_NAMES = { ended: "Ended", tls_handshakes: "TLS handshakes", websocket_upgrades: "WebSocket upgrades" };
+
 function connectionTable(stats) {
   const { connections } = stats;
   const rows = [
@@ -164,9 +166,8 @@ function connectionTable(stats) {
     ["Accepted", whole(connections.accepted)],
     ["Received", bytes(connections.received_bytes)],
     ["Sent", bytes(connections.sent_bytes)],
-    ...Object.entries(connections.ended).map(([reason, count]) => [`Ended, ${words(reason)}`, whole(count)]),
-    ...Object.entries(connections.tls_handshakes).map(([outcome, count]) => [`TLS handshakes, ${words(outcome)}`, whole(count)]),
-    ...Object.entries(connections.websocket_upgrades).map(([outcome, count]) => [`WebSocket upgrades, ${words(outcome)}`, whole(count)]),
+    ...Object.entries(connections).filter(([, value]) => value instanceof Object).flatMap(([name, byValue]) =>
+      Object.entries(byValue).map(([value, count]) => [`${CONNECTION_NAMES[name] ?? words(name)}, ${words(value)}`, whole(count)])),
   ];
   return table(["", "Count"], rows, "Connections");
 }

@@ -1,12 +1,13 @@
-//! The statistics in the shapes of opentracker: XML for its mode "everything", and four lines for MRTG for the others (two
-//! numbers, the uptime, and a name). "top10" and "top100" are lists of numbers and info hashes.
+//! The statistics in the shapes of opentracker: XML for its mode "everything", and four lines for MRTG for most others
+//! (two numbers, the uptime, and a name). "top10" and "top100" are lists of numbers and info hashes.
 //!
-//! Elements for which Shoal has no number are left out. TCP means HTTP and WebTorrent in every mode.
+//! Elements without a number in Shoal are left out. TCP means HTTP and WebTorrent in every mode.
 
 use shoal_config::OpentrackerMode;
+use shoal_engine::counter::Drop;
 
-use super::figures::{Figures, TopTorrent};
-use super::{requests, sum, uptime_s};
+use super::{Figures, requests, sum, uptime_s};
+use crate::insight::Torrent;
 use crate::stats::Traffic;
 
 const PLAIN_TEXT: &str = "text/plain";
@@ -46,7 +47,7 @@ fn is_tcp(traffic: &Traffic) -> bool {
 
 /// Returns the numbers of requests and of successful ones.
 fn handled(figures: &Figures, is_counted: impl Fn(&Traffic) -> bool) -> [u64; 2] {
-    let counted = || figures.traffic.iter().filter(|traffic| is_counted(traffic));
+    let counted = || figures.stats.traffic.iter().filter(|traffic| is_counted(traffic));
     let all = counted().flat_map(|traffic| traffic.requests.values()).sum();
     [all, counted().map(|traffic| traffic.ok).sum()]
 }
@@ -55,16 +56,16 @@ fn mrtg([first, second]: [u64; 2], third: &str, name: &str) -> String {
     format!("{first}\n{second}\n{third}\n{name}\n")
 }
 
-/// Returns the torrents with the most peers, and those of the largest torrents with the most seeders.
+/// Returns the torrents with the most peers, and the torrents among them with the most seeders.
 fn top(figures: &Figures, count: usize) -> String {
     let mut by_seeders = figures.top.clone();
-    by_seeders.sort_by_key(|torrent| std::cmp::Reverse(torrent.seeders));
-    let list = |torrents: &[TopTorrent], number: fn(&TopTorrent) -> u64| -> String {
-        let line = |torrent: &TopTorrent| format!("\t{}\t{:?}\n", number(torrent), torrent.info_hash);
+    by_seeders.sort_by_key(|torrent| std::cmp::Reverse(torrent.total().seeders));
+    let list = |torrents: &[Torrent], number: fn(&Torrent) -> u32| -> String {
+        let line = |torrent: &Torrent| format!("\t{}\t{:?}\n", number(torrent), torrent.info_hash);
         torrents.iter().take(count).map(line).collect()
     };
-    let peers = list(&figures.top, |torrent| torrent.peers);
-    let seeders = list(&by_seeders, |torrent| torrent.seeders);
+    let peers = list(&figures.top, Torrent::peers);
+    let seeders = list(&by_seeders, |torrent| torrent.total().seeders);
     format!("Top {count} torrents by peers:\n{peers}Top {count} torrents by seeds:\n{seeders}")
 }
 
@@ -79,6 +80,8 @@ fn everything(figures: &Figures) -> String {
     let peers = seeders + sum(figures, |totals| totals.leechers);
     let udp = |kind: &str| requests(figures, is_udp, kind);
     let tcp = |kind: &str| requests(figures, is_tcp, kind);
+    let wrong = Drop::WrongConnectionId.name();
+    let wrong_ids = figures.stats.datagrams.iter().filter_map(|family| family.drops.get(wrong)).sum::<u64>();
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<stats>\n\
          <version>Shoal</version>\n\
@@ -92,20 +95,21 @@ fn everything(figures: &Figures) -> String {
          <missmatch>{}</missmatch></udp>\n\
          </connections>\n</stats>\n",
         uptime_s(figures),
-        figures.connections_accepted,
+        figures.stats.connections.accepted,
         tcp("announce"),
         tcp("scrape"),
         handled(figures, is_udp)[0],
         udp("connect"),
         udp("announce"),
         udp("scrape"),
-        figures.wrong_connection_ids,
+        wrong_ids,
     )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Stats;
 
     #[test]
     fn tcp_is_http_and_webtorrent_in_every_mode() {
@@ -116,7 +120,7 @@ mod tests {
             ..Traffic::default()
         };
         let traffic = vec![of("udp", 1), of("http", 2), of("webtorrent", 4)];
-        let figures = Figures { traffic, ..Figures::default() };
+        let figures = Figures { stats: Stats { traffic, ..Stats::default() }, ..Figures::default() };
         let text = |mode| render(mode, &figures).unwrap().1;
         assert!(text(OpentrackerMode::Tcp4).starts_with("66\n6\n"));
         assert!(text(OpentrackerMode::Udp4).starts_with("11\n1\n"));

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::figures::Figures;
-use super::{sum, uptime_s};
+use super::{Figures, sum, uptime_s};
 
 const HEAD: &str = "<!doctype html>
 <html lang=\"en\">
@@ -51,7 +50,7 @@ pub(super) fn render(figures: &Figures) -> String {
         "<tr><th scope=\"col\">Network</th><th scope=\"col\">Torrents</th><th scope=\"col\">Seeders</th>",
     );
     page.push_str("<th scope=\"col\">Leechers</th></tr>\n");
-    for totals in &figures.swarms {
+    for totals in &figures.stats.swarms {
         let numbers = [totals.swarms, totals.seeders, totals.leechers];
         row(&mut page, label(&totals.family), numbers);
     }
@@ -60,7 +59,7 @@ pub(super) fn render(figures: &Figures) -> String {
         "<tr><th scope=\"col\">Protocol</th><th scope=\"col\">Announces</th><th scope=\"col\">Scrapes</th>",
     );
     page.push_str("<th scope=\"col\">Refused</th></tr>\n");
-    for traffic in &figures.traffic {
+    for traffic in &figures.stats.traffic {
         let count = |kind: &str| traffic.requests.get(kind).copied().unwrap_or(0);
         let name = format!("{}, {}", label(&traffic.protocol), label(&traffic.family));
         row(&mut page, &name, [count("announce"), count("scrape") + count("full_scrape"), traffic.refused]);

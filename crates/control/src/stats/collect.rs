@@ -1,22 +1,24 @@
 //! The collection of the statistics from the counters of the workers. Only the look-ups of the largest swarms
 //! take locks of the store, each for a moment (see `insight`).
 
+use serde_json::{Value, json};
+use shoal_base::metrics::{Metric, sums};
 use shoal_base::{Counts, Totals};
-use shoal_engine::counter::{Counters, Drop, Family, Kind, Loss, Outcome, Relay, Unregistered};
+use shoal_engine::counter::{Counters, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::policy::Protocol;
 use shoal_net::SocketProbe;
-use shoal_session::SessionCounters;
+use shoal_net::stream::Direction;
 
 use super::{
     Certificate, Client, Connections, CountMap, Datagrams, List, ListSource, Memory, MemoryUse, Processing,
     Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
-use crate::metrics::{ended_connections, memory_kinds};
+use crate::metrics::{memory_kinds, thousandths};
 use crate::process;
 use crate::{Sources, WorkerSources};
+use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::clock;
 use shoal_runtime::lists::ListCounters;
-use shoal_runtime::processing::ProcessingCounters;
 
 /// Maximum numbers of kinds of software, without `other`, and of large swarms.
 const CLIENTS_MAX: usize = 12;
@@ -24,14 +26,6 @@ const TOP_SWARMS_MAX: usize = 10;
 
 /// Returns the statistics at this moment.
 pub fn collect(sources: &Sources) -> Stats {
-    let count = |name: &str, count| (name.to_owned(), count);
-    let reloads = [("applied", &sources.reloads.applied), ("failed", &sources.reloads.failed)];
-    let reloads = reloads.map(|(outcome, count)| (outcome, count.load(std::sync::atomic::Ordering::Relaxed)));
-    let unregistered = Unregistered::ALL.map(|reason| {
-        let of_family =
-            |protocol, family| sources.sum(protocol, |counters| counters.unregistered(family, reason));
-        count(reason.name(), flows().map(|(protocol, family)| of_family(protocol, family)).sum())
-    });
     let now_ms = clock::monotonic_ms();
     let endpoints = &sources.live.latest().endpoints;
     let workers = sources.workers.iter().zip(&endpoints.probes);
@@ -45,7 +39,7 @@ pub fn collect(sources: &Sources) -> Stats {
         monotonic_ms: now_ms,
         traffic: flows().map(|(protocol, family)| traffic(sources, protocol, family)).collect(),
         refusals: flows().flat_map(|(protocol, family)| refusals(sources, protocol, family)).collect(),
-        unregistered: unregistered.into_iter().filter(|(_, count)| *count > 0).collect(),
+        unregistered: occurred(flows().flat_map(|(protocol, family)| sources.unregistered(protocol, family))),
         datagrams: Family::ALL.map(|family| datagrams(sources, family)).into(),
         swarms: swarms(sources),
         memory: memory(sources),
@@ -59,7 +53,7 @@ pub fn collect(sources: &Sources) -> Stats {
         certificates: certificates(sources),
         lists: lists(&sources.lists),
         list_sources: list_sources(&sources.lists),
-        reloads: reloads.map(|(name, number)| count(name, number)).into(),
+        reloads: sources.reloads().map(|(outcome, count)| (outcome.to_owned(), count)).into(),
         cluster: sources.cluster.as_deref().map(|node| node.stats()),
     }
 }
@@ -69,10 +63,13 @@ fn flows() -> impl Iterator<Item = (Protocol, Family)> {
     Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| (protocol, family)))
 }
 
-/// Returns a map of the counts that are not zero.
+/// Returns the counts that are not zero. Those of the same name are added up.
 fn occurred(counts: impl IntoIterator<Item = (&'static str, u64)>) -> CountMap {
-    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
-    counts.map(|(name, count)| (name.to_owned(), count)).collect()
+    let mut occurred = CountMap::new();
+    for (name, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+        *occurred.entry(name.to_owned()).or_default() += count;
+    }
+    occurred
 }
 
 fn traffic(sources: &Sources, protocol: Protocol, family: Family) -> Traffic {
@@ -109,20 +106,12 @@ fn refusals(sources: &Sources, protocol: Protocol, family: Family) -> Vec<Refusa
 
 fn datagrams(sources: &Sources, family: Family) -> Datagrams {
     let io = |read: fn(&shoal_net::FamilyCounters) -> u64| sources.sum_io(family, read);
-    let drops =
-        Drop::ALL.map(|reason| (reason.name(), sources.sum(Protocol::Udp, |udp| udp.drops(family, reason))));
-    let unread =
-        [("oversized", io(|io| io.oversized.read())), ("receive_failed", io(|io| io.receive_failed.read()))];
     Datagrams {
         family: family.name().to_owned(),
         received: io(|io| io.received.read()),
         sent: io(|io| io.sent.read()),
-        drops: occurred(drops.into_iter().chain(unread)),
-        reply_drops: occurred([
-            ("buffer_full", io(|io| io.send_full.read())),
-            ("unreachable", io(|io| io.send_unreachable.read())),
-            ("failed", io(|io| io.send_failed.read())),
-        ]),
+        drops: occurred(sources.drops(family)),
+        reply_drops: occurred(sources.reply_drops(family)),
     }
 }
 
@@ -150,24 +139,24 @@ fn memory(sources: &Sources) -> Memory {
     Memory { max: sources.memory.max, uses: uses.into(), store_max: sources.memory.store, per_peer }
 }
 
+/// Returns a metric as the field of the statistics with its name, a number or the counts by label that are not zero.
+fn field(Metric { name, label, series, .. }: Metric) -> (String, Value) {
+    let name = name.trim_start_matches("shoal_").trim_start_matches("connections_").to_owned();
+    let count = series.iter().map(|(_, count)| count).sum::<u64>();
+    (name, label.map_or_else(|| json!(count), |_| json!(occurred(series))))
+}
+
 fn connections(sources: &Sources) -> Connections {
-    let sum = |read: fn(&shoal_net::stream::StreamCounters) -> u64| sources.sum_streams(read);
-    let (accepted, closed) = (sum(|io| io.accepted.read()), sum(|io| io.closed.read()));
-    let sessions = sources.workers.iter().map(|worker| &worker.sessions);
-    let sessions = shoal_base::metrics::sums::<SessionCounters>(sessions);
-    let session = |name| {
-        let metric = sessions.iter().find(|metric| metric.name == name);
-        occurred(metric.into_iter().flat_map(|metric| metric.series.iter().copied()))
-    };
+    let bytes = |direction| sources.sum_streams(|io| io.bytes.of(direction).read());
+    let streams = sums(sources.workers.iter().map(|worker| &*worker.streams));
+    let sessions = sums(sources.workers.iter().map(|worker| &*worker.sessions));
+    let counted = streams.into_iter().chain(sessions).map(field).collect();
     Connections {
-        open: accepted.saturating_sub(closed),
+        open: sources.open_connections(),
         max: sources.live.latest().endpoints.connections_max,
-        accepted,
-        ended: occurred(ended_connections(sources)),
-        received_bytes: sum(|io| io.received_bytes.read()),
-        sent_bytes: sum(|io| io.sent_bytes.read()),
-        tls_handshakes: session("shoal_tls_handshakes"),
-        websocket_upgrades: session("shoal_websocket_upgrades"),
+        received_bytes: bytes(Direction::In),
+        sent_bytes: bytes(Direction::Out),
+        ..serde_json::from_value(Value::Object(counted)).expect("a field has the type of its counter")
     }
 }
 
@@ -186,9 +175,9 @@ fn of_worker(worker: &WorkerSources, sockets: &[SocketProbe], now_ms: u64) -> Wo
         (drops + u64::from(socket.receive_drops), bytes + u64::from(socket.receive_queue_bytes))
     });
     Worker {
-        busy: f64::from(worker.heartbeat.busy().min(1000)) / 1000.0,
-        interval_raise: f64::from(worker.heartbeat.pace()) / 1000.0,
-        heartbeat_age_ms: now_ms.saturating_sub(worker.heartbeat.beat_ms()),
+        busy: thousandths(worker.heartbeat.busy.read().min(1000)),
+        interval_raise: thousandths(worker.heartbeat.pace.read()),
+        heartbeat_age_ms: now_ms.saturating_sub(worker.heartbeat.beat_ms.read()),
         batches: worker.io.batches.read(),
         kernel_drops,
         receive_queue_bytes,
@@ -240,10 +229,10 @@ fn certificates(sources: &Sources) -> Vec<Certificate> {
 fn lists(lists: &ListCounters) -> Vec<List> {
     let shown = [("allow", &lists.allow), ("deny", &lists.deny)].map(|(name, list)| List {
         name: name.to_owned(),
-        torrents: list.torrents(),
-        memory_bytes: list.bytes(),
-        faulty_sources: list.faulty_sources(),
-        applied_unix_s: list.applied_unix_s(),
+        torrents: list.torrents.read(),
+        memory_bytes: list.bytes.read(),
+        faulty_sources: list.faulty_sources.read(),
+        applied_unix_s: list.applied_unix_s.read(),
     });
     shown.into()
 }
@@ -252,8 +241,8 @@ fn list_sources(lists: &ListCounters) -> Vec<ListSource> {
     let shown = lists.sources().into_iter().map(|source| ListSource {
         list: source.list.to_owned(),
         source: source.source.clone(),
-        failures: source.failures(),
-        faulty_lines: source.faulty_lines(),
+        failures: source.failures.read(),
+        faulty_lines: source.faulty_lines.read(),
         fault: source.fault(),
         age_s: source.age_s(),
     });

@@ -25,10 +25,11 @@ use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
 use shoal_engine::insight::{SampleRing, Sampler};
 use shoal_engine::limits::{Limits, SourceRates};
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
@@ -182,13 +183,14 @@ fn run(case: Case, size: Size) -> u64 {
         }
     };
     let policy = Arc::new(policy);
-    let mut responder = Responder::new(policy, &KEY, Arc::clone(&store), Tally::default(), rng);
+    let mut context = Context::new(Protocol::Udp, policy, Tally::default(), rng);
     let ring = Arc::new(SampleRing::default());
     if case.rules == Rules::Insight {
         ring.adapt(u64::MAX);
-        responder.set_sampler(Sampler::new(Arc::clone(&ring), fastrand::Rng::with_seed(7)));
+        context.sampler = Sampler::new(Arc::clone(&ring), fastrand::Rng::with_seed(7));
         store.watch_changes();
     }
+    let mut responder = Responder::new(context, &KEY, Arc::clone(&store));
     let mut spare = Vec::new();
     let mut clients = Clients::new(size.torrents, size.peers, case.announces_per_life, NOW.unix_s, options);
     let mut first = 0;

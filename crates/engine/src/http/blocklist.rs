@@ -1,4 +1,4 @@
-//! The published deny list, piece by piece: no more than one piece is in memory, and no lock is held between two pieces.
+//! The published deny list, piece by piece: at most one piece is in memory, and no lock is held between two pieces.
 
 use core::fmt::Write;
 
@@ -8,36 +8,35 @@ use shoal_base::InfoHash;
 /// Size in bytes at which a piece is complete.
 const PIECE_BYTES: usize = 20 << 10;
 
-/// Number of entries that are added to a piece at a time. One takes less than 4 KiB, even if all of its text needs escapes.
+/// Number of entries that a step adds to a piece. One takes less than 4 KiB, even if its whole text needs escapes.
 const STEP_ENTRIES: usize = 16;
 
 /// Maximum number of steps per piece, in case an earlier table has most of the entries. An entry takes some tens of
 /// nanoseconds for each table.
 const STEPS_MAX: usize = 64;
 
-/// The first line of a list as text, which is a comment to those who read it as their own list.
+/// The first line of the text form. A program that reads the text as its own list takes it as a comment.
 const HEAD: &str = "# torrents that this tracker does not serve\n";
 
-/// The last line of a list as text. Without it, the list is not complete.
+/// The last line of the text form. A list without it is incomplete.
 const END: &str = "# end\n";
 
 /// The forms in which the list is published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlocklistFormat {
-    /// A line for each torrent, as `access.torrents_deny` accepts them.
+    /// A line for each torrent, in the form that `access.torrents_deny` accepts.
     Text,
     /// An array with an object for each torrent.
     Json,
 }
 
-/// The rest of the list.
+/// The rest of a list.
 #[derive(Debug)]
 pub struct Blocklist {
     format: BlocklistFormat,
     walk: DenyWalk,
     has_begun: bool,
     has_entries: bool,
-    /// The text of one entry.
     entry: String,
 }
 
@@ -59,17 +58,14 @@ impl Blocklist {
         Some(Self { format, walk, has_begun: false, has_entries: false, entry: String::new() })
     }
 
-    /// Returns the size of the heap memory that it holds.
+    /// Returns the size of its heap memory.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.walk.held_bytes() + self.entry.capacity()
     }
 
-    /// Appends the next piece to `body`: at most about 80 KiB, sometimes nothing. Returns whether there is more. After
-    /// the last piece it must not be called again.
-    ///
-    /// # Errors
-    /// Fails if the list has changed. The reply is then to be cut off.
+    /// Appends the next piece to `body`: at most about 80 KiB, sometimes nothing. Returns whether there is more. Must
+    /// not be called again after the last piece. Fails if the list has changed. The caller then cuts the reply off.
     pub fn next(&mut self, body: &mut Vec<u8>) -> Result<bool, Outdated> {
         if !self.has_begun {
             body.extend_from_slice(match self.format {

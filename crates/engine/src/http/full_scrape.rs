@@ -1,11 +1,11 @@
-//! The reply to a scrape of all torrents (BEP 48, and the forms of opentracker), piece by piece: no more than one piece is in memory, and no
-//! lock is held between two pieces.
+//! The reply to a scrape of all torrents (BEP 48, and the forms of opentracker), piece by piece: at most one piece is
+//! in memory, and no lock is held between two pieces.
 //!
-//! Torrents come in the order of the store, not in ascending order of their info hashes as bencoding requires:
-//! sorting tens of millions of them would take as much memory as the store. Clients do not insist on the order.
+//! Torrents come in the order of the store, although bencoding requires ascending info hashes: sorting tens of
+//! millions would take as much memory as the store. Clients do not insist on the order.
 //!
-//! The walk takes a segment of the tables of each family at a time. A torrent that exists during the whole walk appears
-//! exactly once, whatever grows or shrinks meanwhile.
+//! The walk takes a segment of each family's tables at a time. A torrent that exists during the whole walk appears
+//! exactly once, even if tables grow or shrink meanwhile.
 
 use shoal_config::OpentrackerMode;
 use shoal_store::{Listed, Walk};
@@ -13,15 +13,15 @@ use shoal_wire::http::reply::ScrapeFormat;
 
 use super::{Responder, scrape_file};
 
-/// Size in bytes at which a piece is complete. One read of the store adds up to a segment of each family: usually some 40
-/// KiB, at most 75.
+/// Size in bytes at which a piece is complete. One read of the store adds up to a segment of each family: usually
+/// some 40 KiB, at most 75.
 const PIECE_BYTES: usize = 20 << 10;
 
-/// Maximum number of store reads per piece, in case there is little to find: each read takes microseconds.
+/// Maximum number of store reads per piece, in case they find little. Each read takes microseconds.
 const READS_MAX: usize = 64;
 
-/// Returns the format of the list of all torrents that a query for `/stats` of opentracker asks for. Without `format`,
-/// opentracker leaves out the dictionary around bencoded entries; here, they have it.
+/// Returns the format of the list of all torrents that a query for `/stats` of opentracker asks for. Without
+/// `format`, opentracker leaves out the dictionary around bencoded entries; this reply has it.
 pub(super) fn opentracker_list(query: &[u8]) -> Option<ScrapeFormat> {
     let value = |name: &[u8]| {
         query
@@ -48,14 +48,14 @@ impl FullScrape {
         Self { format, has_begun: false, walk: Walk::default(), listed: Vec::new() }
     }
 
-    /// Returns the size of the heap memory that it holds.
+    /// Returns the size of its heap memory.
     #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.listed.capacity() * size_of::<Listed>()
     }
 
     /// Appends the next piece to `body`: at most about 100 KiB, sometimes nothing. Returns whether there is more.
-    /// After the last piece it must not be called again.
+    /// Must not be called again after the last piece.
     pub fn next(&mut self, responder: &Responder, body: &mut Vec<u8>) -> bool {
         if !self.has_begun {
             self.format.begin(body);

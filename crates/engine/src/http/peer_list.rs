@@ -1,5 +1,5 @@
-//! The peers that an announce is handed. Peers of the client's own family come first, because the client can
-//! surely reach them. If there are fewer than it wants, peers of the other family fill the rest.
+//! The peers in the reply to an announce. Peers of the client's own family come first, because the client can surely
+//! reach them. Peers of the other family fill the rest.
 
 use core::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::caller::Caller;
 use crate::policy::{self, Decision};
 use crate::refusal::Refusal;
 
-/// Maximum number of peers of a reply. Such a list takes 18 KiB in compact form, and 60 as dictionaries.
+/// Maximum number of peers in a reply. Such a list takes 18 KiB in compact form, and 60 as dictionaries.
 const PEERS_MAX: usize = 1000;
 
 /// Buffers for the peers of one reply.
@@ -21,18 +21,17 @@ pub(super) struct PeerList {
     v6: Box<[PeerV6]>,
 }
 
-/// The result of an announce.
 #[derive(Debug)]
 pub(super) struct Given<'h> {
     /// The sums over the swarms of both families, after the announce.
     pub(super) counts: Counts,
-    /// The change of the peer in the swarm of its family.
+    /// The change of the peer in its family's swarm.
     pub(super) change: PeerChange,
     pub(super) peers_v4: &'h [PeerV4],
     pub(super) peers_v6: &'h [PeerV6],
 }
 
-/// The same result, as numbers of peers of the client's family and of the other.
+/// The same result with separate numbers for the client's family and the other.
 struct Joined {
     counts: Counts,
     change: PeerChange,
@@ -41,7 +40,6 @@ struct Joined {
 }
 
 impl PeerList {
-    /// Creates buffers for as many peers as any reply may have.
     pub(super) fn new() -> Self {
         Self {
             v4: vec![PeerV4::new_zeroed(); PEERS_MAX].into(),
@@ -49,20 +47,19 @@ impl PeerList {
         }
     }
 
-    /// Executes an admitted announce of the peer at `address`.
+    /// Executes an admitted announce of the caller.
     pub(super) fn announce(
         &mut self,
         store: &Store,
         info_hash: &InfoHash,
-        address: SocketAddr,
         decision: Decision,
         caller: &mut Caller<'_>,
     ) -> Result<Given<'_>, Refusal> {
         let Decision { action, peers_wanted, registers } = decision;
-        let network = caller.policy.network_apart(caller.ip);
+        let network = caller.policy.network_apart(caller.ip());
         let private_place = network.map(|network| store.private.locate(info_hash, network));
         let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());
-        let (counts, change, peers_v4, peers_v6) = match address {
+        let (counts, change, peers_v4, peers_v6) = match caller.address {
             SocketAddr::V4(address) => {
                 let peer = PeerV4::new(*address.ip(), address.port());
                 let announce = Announce { peer, action, peers_wanted };
@@ -84,12 +81,12 @@ impl PeerList {
     }
 }
 
-/// The swarms of private networks, and the place of that of the client.
+/// The swarms of private networks, and the client's place among them.
 type Apart<'s, P> = (&'s Swarms<P>, Place);
 
-/// Announces in the swarm of the client's own family, or only reads it if the client does not register, and reads
-/// the swarm of the other family. Each family comes with the buffer for its peers. If the network of the client is kept
-/// apart, its swarm comes with the info hash.
+/// Announces in the swarm of the client's own family, or only reads it if the client does not register, and reads the
+/// swarm of the other family. Each family comes with the buffer for its peers. If the client's network is kept apart,
+/// its swarm comes with the info hash.
 fn join<P: shoal_store::Family, Q: shoal_store::Family>(
     (own, own_out): (&Swarms<P>, &mut [u8]),
     (other, other_out): (&Swarms<Q>, &mut [u8]),

@@ -1,15 +1,15 @@
 //! The torrents that may have the largest swarms.
 //!
-//! Large swarms announce often, so they are soon among the samples, and each sample tells how many peers the swarm has. The
-//! torrents with the most peers stay in a table of a fixed size. Its figures are of the past, so a caller
-//! that needs the largest swarms looks up the current counts of all candidates. Walking over the store would be exact, but would read
-//! every torrent for an answer of a few.
+//! Large swarms announce often, so they are soon among the samples, and each sample carries the swarm's number of
+//! peers. The torrents with the most peers stay in a table of a fixed size. Its figures are old, so a caller that
+//! needs the largest swarms looks up the current counts of all candidates. Walking over the store would be exact, but
+//! would read every torrent to find a few.
 //!
-//! There are 1,024 candidates. Looking up their counts takes about a millisecond, a lock for one look-up at a time, and
-//! the result is retained for a second. A swarm of 2,000 peers is missed after one interval with a probability of e⁻³¹
-//! at the largest distance, and one of 64 peers with one of 1/e. The largest swarms of a busy tracker are therefore
-//! certain, while some swarms of a few dozen peers are missed. A candidate that has become small is dropped by the next
-//! look-up, ten seconds later at most. A hostile client takes a place only with more peers than the candidate that it
+//! There are 1,024 candidates. Looking up their counts takes about a millisecond, with one lock per look-up, and the
+//! result is retained for a second. At the largest distance between samples, one interval misses a swarm of 2,000
+//! peers with a probability of e⁻³¹, and a swarm of 64 peers with 1/e. So the largest swarms of a busy tracker are
+//! certain, while some swarms of a few dozen peers are missed. The next look-up, at most ten seconds later, drops a
+//! candidate that has become small. A hostile client takes a place only with more peers than the candidate that it
 //! displaces.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,6 @@ use shoal_base::InfoHash;
 
 use crate::insight::sample::Sample;
 
-/// Number of candidates.
 const CANDIDATES_MAX: usize = 1024;
 
 /// The torrents of the largest swarms among the samples.
@@ -26,7 +25,7 @@ const CANDIDATES_MAX: usize = 1024;
 pub struct Candidates {
     /// The last known number of peers of each.
     peers: BTreeMap<InfoHash, u32>,
-    /// A torrent with no more peers than this does not enter while the table is full.
+    /// A torrent with no more peers than this cannot enter a full table.
     least: u32,
 }
 
@@ -41,15 +40,15 @@ impl Candidates {
         self.peers.keys()
     }
 
-    /// Sets the current number of peers of a candidate. Call this from time to time for all of them: a swarm that has
-    /// become small would keep its place otherwise.
+    /// Sets the current number of peers of a candidate. To be called from time to time for all of them: otherwise a
+    /// swarm that has become small would keep its place.
     pub fn update(&mut self, info_hash: &InfoHash, peers: u32) {
         if peers == 0 {
             self.peers.remove(info_hash);
         } else if let Some(known) = self.peers.get_mut(info_hash) {
             *known = peers;
         }
-        // The next torrent that needs a place determines it anew.
+        // The next torrent that needs a place computes it again.
         self.least = 0;
     }
 
@@ -62,8 +61,8 @@ impl Candidates {
             if peers <= self.least {
                 return;
             }
-            // A walk over a thousand entries, some microseconds of the control plane for a sample at worst. A newcomer that
-            // replaces another one has more peers, so hostile clients pay with peers.
+            // A walk over a thousand entries takes some microseconds of the control plane for each sample at worst. A
+            // newcomer replaces only a swarm with fewer peers, so hostile clients pay with peers.
             let Some((least, known)) = self.peers.iter().min_by_key(|(_, peers)| **peers) else { return };
             let (least, known) = (*least, *known);
             self.least = known;

@@ -1,11 +1,12 @@
-//! The torrents whose counts have changed, in the order of their last change, for readers who follow at their own pace.
+//! The torrents whose counts have changed, in the order of their last change, for readers that follow at their own
+//! pace.
 //!
-//! Each change has a number. A reader keeps the number up to which it has read, its [`Cursor`], so the log knows nothing
-//! about its readers, and a reader that stalls costs nothing. A torrent that changes again moves to the end of the log.
-//! The log holds a fixed number of torrents. When it is full, it forgets the oldest change, and a reader that has not seen
-//! that one is told to start over: to read the counts of all torrents anew.
+//! Each change has a number. A reader keeps the number up to which it has read, its [`Cursor`]. The log knows nothing
+//! about its readers, and a stalled reader costs nothing. A torrent that changes again moves to the end of the log.
+//! The log holds a fixed number of torrents. A full log forgets the oldest change, and a reader that has not read
+//! that change must start over: it reads the counts of all torrents again.
 //!
-//! The counts of torrents are looked up when they are read. A change that comes during the look-up is told again.
+//! A reader of the log looks up the counts itself. A change during the look-up is reported again.
 
 use core::fmt;
 use core::hash::Hasher;
@@ -17,36 +18,37 @@ use hashbrown::hash_table::Entry as IndexEntry;
 use shoal_base::InfoHash;
 use siphasher::sip::SipHasher13;
 
-/// When the log is full and this part of it, as a divisor, consists of torrents that have changed again, these are
-/// removed.
+/// The stale changes of a full log are removed if they are at least this part of it, as a divisor. A change is stale
+/// if its torrent has changed again.
 const STALE_SHARE: usize = 4;
 
-/// The position of a reader: the change up to which it has read. Its text is `EPOCH-NUMBER`, in hexadecimal and decimal.
+/// The position of a reader: the change up to which it has read. Its text is `EPOCH-NUMBER`, in hexadecimal and
+/// decimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
-    /// A random number of the log, so that the cursor of another one is recognised.
+    /// A random number of the log, which exposes cursors of other logs.
     epoch: u64,
     number: u64,
 }
 
-/// The text of a cursor that is none.
+/// The error of a text that is no cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorError;
 
-/// The answer to a reader.
+/// The reply to a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// These torrents have changed behind its cursor, each once, in the order of their last change.
+    /// These torrents have changed after the reader's cursor. Each occurs once, in the order of its last change.
     Changed {
-        /// The torrents; none if nothing has changed.
+        /// The torrents; empty if nothing has changed.
         info_hashes: Vec<InfoHash>,
-        /// The cursor behind them.
+        /// The cursor after these changes.
         cursor: Cursor,
-        /// Whether there are more changes behind this cursor.
+        /// Whether more changes follow.
         has_more: bool,
     },
-    /// Its cursor is too old, or of another log, or changes were lost. The reader takes this cursor first, then reads the
-    /// counts of all torrents, and then follows from the cursor.
+    /// The cursor is too old or from another log, or changes were lost. The reader takes the new cursor, then reads
+    /// the counts of all torrents, and then follows from the cursor.
     StartOver {
         /// The current end of the log.
         cursor: Cursor,
@@ -59,25 +61,25 @@ pub struct ChangeLog {
     epoch: u64,
     /// The number of the last change.
     last: u64,
-    /// The number of the last change that was forgotten. Cursors before it have to start over.
+    /// The number of the last forgotten change. Readers before it have to start over.
     forgotten: u64,
     capacity: usize,
     /// The changes, in the order of their numbers.
     changes: VecDeque<Change>,
-    /// The number of changes that are stale: their torrents have changed again.
+    /// The number of stale changes: their torrents have changed again.
     stale: usize,
-    /// The position of the last change of each torrent, as the number of changes that were ever appended before it.
+    /// The position of each torrent's last change, as the number of changes ever appended before it.
     index: HashTable<u32>,
     /// The position of the first change.
     first_position: u32,
     hasher: SipHasher13,
 }
 
-/// A change of a torrent. It has no alignment, since a log holds many.
+/// A change of a torrent. It is unaligned, since a log holds many.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     info_hash: InfoHash,
-    /// The number, in its lower 63 bits, and whether the change is stale.
+    /// The number in the lower 63 bits, and above it whether the change is stale.
     number: [u8; 8],
 }
 
@@ -104,8 +106,8 @@ impl ChangeLog {
     /// The largest capacity.
     pub const CAPACITY_MAX: usize = 1 << 24;
 
-    /// Creates an empty log for at most `capacity` torrents, with random numbers that no client knows. It takes all its
-    /// memory now, but for the index, see [`bytes`](Self::bytes).
+    /// Creates an empty log for at most `capacity` torrents, with random numbers that no client knows. It allocates
+    /// all its memory now, except for the index, see [`bytes`](Self::bytes).
     #[must_use]
     pub fn new(capacity: usize, [epoch, first_key, second_key]: [u64; 3]) -> Self {
         let capacity = capacity.clamp(1, Self::CAPACITY_MAX);
@@ -122,7 +124,7 @@ impl ChangeLog {
         }
     }
 
-    /// Returns the memory in bytes that a log for `capacity` torrents may take: 28 for each, and 12 to 23 for the index,
+    /// Returns the maximum memory in bytes of a log for `capacity` torrents: 28 for each, and 12 to 23 for the index,
     /// which may double once.
     #[must_use]
     pub const fn bytes(capacity: usize) -> usize {
@@ -130,13 +132,13 @@ impl ChangeLog {
         capacity * size_of::<Change>() + buckets * (size_of::<u32>() + 1)
     }
 
-    /// Returns the cursor behind all changes.
+    /// Returns the cursor after all changes.
     #[must_use]
     pub const fn end(&self) -> Cursor {
         Cursor { epoch: self.epoch, number: self.last }
     }
 
-    /// Returns whether a reader at `cursor` has something to read, if only that it has to start over.
+    /// Returns whether a reader at `cursor` has something to read, which may be that it has to start over.
     #[must_use]
     pub fn is_behind(&self, cursor: Cursor) -> bool {
         cursor != self.end()
@@ -177,7 +179,7 @@ impl ChangeLog {
         self.changes.push_back(Change { info_hash: *info_hash, number: self.last.to_le_bytes() });
     }
 
-    /// Records that changes were lost: all readers have to start over.
+    /// Records that changes were lost. All readers have to start over.
     pub fn lose(&mut self) {
         self.last += 1;
         self.forgotten = self.last;
@@ -186,8 +188,8 @@ impl ChangeLog {
         (self.stale, self.first_position) = (0, 0);
     }
 
-    /// Returns at most `max` torrents (at least one) that have changed behind `cursor`. A reader without one starts at the
-    /// end, and so does one that has to start over.
+    /// Returns at most `max` torrents (at least one) that have changed after `cursor`. A reader without a cursor
+    /// starts at the end, and so does one that has to start over.
     #[must_use]
     pub fn read(&self, cursor: Option<Cursor>, max: usize) -> Changes {
         let is_known = |cursor: &Cursor| {
@@ -206,7 +208,7 @@ impl ChangeLog {
         Changes::Changed { info_hashes, cursor: Cursor { epoch: self.epoch, number }, has_more }
     }
 
-    /// Removes stale changes if there are many, or else the first one.
+    /// Removes stale changes if there are many, or else the first change.
     fn make_room(&mut self) {
         if self.stale > self.capacity / STALE_SHARE {
             self.changes.retain(|change| !change.is_stale());

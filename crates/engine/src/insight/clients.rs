@@ -1,7 +1,7 @@
 //! The software of the clients of about the last hour, by its share of the announces.
 //!
-//! Names have a counter each, so nothing that clients send displaces a name. Versions share a table of 256
-//! (space-saving): a version with more than 1/256 of the announces is in it. Counts decay by e in half an hour.
+//! Each name has its own counter, so no client can displace a name. Versions share a table of 256 (space-saving) that
+//! surely has each version with more than 1/256 of the announces. Counts decay by e in half an hour.
 
 use crate::insight::sample::Sample;
 use crate::insight::software::{Software, Version, identify};
@@ -15,26 +15,27 @@ const VERSIONS_MAX: usize = 256;
 /// Maximum number of versions that are listed for each software.
 const LISTED_VERSIONS_MAX: usize = 8;
 
-/// After as many time constants, weights are scaled down, long before they overflow.
+/// Weights are scaled down after this many time constants, long before they overflow.
 const SCALED_AFTER: f64 = 50.0;
 
 /// Smaller shares are part of `other`.
 const SHARE_MIN: f64 = 1e-5;
 
-/// Fewer announces than this, after their decay, are none.
+/// Decayed counts below this are zero.
 const ANNOUNCES_MIN: f64 = 0.5;
 
 /// The counts of announces by software and version.
 ///
-/// There is a counter for each name of a fixed list, so no client can displace another one's. Versions are chosen by
-/// clients. They share a table of 256 in which a new one takes the place of the least frequent, together with its count
-/// (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams", 2005): a
-/// version with more than 1/256 of the announces is always in it, and a count is too large by 1/256 of them at most.
+/// Each name of a fixed list has a counter, so no client can displace a name. Clients choose their versions, which
+/// share a table of 256. A new version takes the place of the least frequent one, together with its count (Metwally,
+/// Agrawal and El Abbadi, "Efficient computation of frequent and top-k elements in data streams", 2005). So each
+/// version with more than 1/256 of the announces is in the table, and a count is too large by at most 1/256 of them.
 #[derive(Debug)]
 pub struct Clients {
     software: Box<[f64]>,
     versions: Vec<VersionCount>,
-    /// The time at which an announce has the weight 1. Later ones weigh more, instead of all others less.
+    /// The time at which an announce has the weight 1. Later announces weigh more, so that earlier ones need no
+    /// update.
     origin_s: u32,
 }
 
@@ -43,7 +44,7 @@ struct VersionCount {
     software: Software,
     version: Version,
     count: f64,
-    /// The count of the entry whose place it took, by which its own may be too large.
+    /// The count of the displaced entry, by which this count may be too large.
     error: f64,
 }
 
@@ -52,9 +53,9 @@ struct VersionCount {
 pub struct ClientShare {
     /// The name, in ASCII.
     pub software: &'static str,
-    /// Its part of all announces, from 0 to 1.
+    /// Its share of all announces, from 0 to 1.
     pub share: f64,
-    /// Its most frequent versions and their parts of all announces.
+    /// Its most frequent versions and their shares of all announces.
     pub versions: Vec<(String, f64)>,
 }
 
@@ -69,7 +70,7 @@ impl Default for Clients {
 }
 
 impl Clients {
-    /// Evaluates a sample, at a time in seconds of any clock that never goes back.
+    /// Counts a sample, at a time in seconds of any monotonic clock.
     pub fn add(&mut self, sample: &Sample, now_s: u32) {
         if self.age(now_s) > SCALED_AFTER {
             self.scale(now_s);
@@ -82,8 +83,8 @@ impl Clients {
         }
     }
 
-    /// Returns the `max` most frequent kinds of software, in descending order of their shares. The last entry has the
-    /// name `other` and the share of all others. Empty if there were no announces lately.
+    /// Returns the `max` largest shares in descending order. The last entry has the name `other` and the share of all
+    /// other software. Empty if there were no recent announces.
     #[must_use]
     pub fn shares(&self, max: usize, now_s: u32) -> Vec<ClientShare> {
         let total: f64 = self.software.iter().sum();
@@ -110,7 +111,7 @@ impl Clients {
     }
 
     fn versions_of(&self, software: Software, total: f64) -> Vec<(String, f64)> {
-        // Where the error is most of a count, the version may be a rare one.
+        // If the error is most of a count, the version may be a rare one.
         let is_sure = |entry: &&VersionCount| entry.software == software && entry.error < entry.count / 2.0;
         let mut versions: Vec<_> = self.versions.iter().filter(is_sure).collect();
         versions.sort_by(|one, other| other.count.total_cmp(&one.count));
@@ -136,7 +137,6 @@ impl Clients {
         f64::from(now_s.saturating_sub(self.origin_s)) / DECAY_S
     }
 
-    /// Moves the origin to `now_s`.
     fn scale(&mut self, now_s: u32) {
         let factor = (-self.age(now_s)).exp();
         self.software.iter_mut().for_each(|count| *count *= factor);

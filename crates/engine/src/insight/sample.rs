@@ -1,11 +1,12 @@
 //! Samples of announces, from the worker that serves them to the thread that evaluates them.
 //!
-//! While there are few announces, each is a sample, so that small trackers are seen exactly. With more of them, one in up
-//! to 64 is, at random distances, which no client can predict. Each sample says for how many announces it stands.
+//! A worker with few announces samples each of them, so that small trackers are seen exactly. With more announces, it
+//! samples down to one in 64, at random distances that no client can predict. Each sample carries the number of
+//! announces that it represents.
 //!
-//! A sample goes through a queue of atomics between two threads, 96 KiB for each worker. A worker leaves about a
-//! thousand samples a second. Distances are uniform between one and twice the mean, from a generator of which clients
-//! see nothing else.
+//! Samples go through a queue of atomics between two threads, 96 KiB for each worker. A worker takes about a thousand
+//! samples a second. Distances are uniform between one and twice the mean. Their generator serves nothing else, so
+//! clients see none of its output.
 
 use core::array;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,14 +17,14 @@ use shoal_base::{Counts, InfoHash, PeerId};
 /// The largest mean distance between two samples.
 const DISTANCE_MAX: u32 = 64;
 
-/// The number of samples in a second that a worker should leave. The distance follows from it.
+/// The number of samples in a second that a worker should take. It determines the distance.
 const SAMPLES_PER_S: u64 = 1000;
 
-/// Number of samples that wait for the thread: at the smallest distance, those of a tenth of a second at 20,000
-/// announces a second; at the largest one, at more than a million.
+/// Number of samples that wait for the thread. At the smallest distance, they cover a tenth of a second with 20,000
+/// announces a second; at the largest, with more than a million.
 const SLOTS: usize = 2048;
 
-/// An announce that stands for several.
+/// An announce that represents several.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// The torrent.
@@ -32,11 +33,10 @@ pub struct Sample {
     pub peer_id: PeerId,
     /// The peers of the swarm after the announce.
     pub peers: u32,
-    /// The number of announces for which it stands.
+    /// The number of announces that the sample represents.
     pub weight: u32,
 }
 
-/// Number of words of a sample.
 const WORDS: usize = 6;
 
 impl Sample {
@@ -69,19 +69,19 @@ impl Sample {
     }
 }
 
-/// The samples of one worker on their way to the thread that evaluates them: a queue of a fixed size between two threads.
-/// When it is full, samples are lost.
+/// The samples of one worker on their way to the evaluating thread: a queue of a fixed size between two threads. A
+/// full queue loses samples.
 #[derive(Debug)]
 pub struct SampleRing {
     slots: Box<[[AtomicU64; WORDS]]>,
     written: Written,
-    /// The number of samples that were ever read.
+    /// The number of samples ever read.
     read: AtomicU64,
     /// The mean distance between two samples.
     distance: AtomicU32,
 }
 
-/// The number of samples that were ever written. It has cache lines of its own.
+/// The number of samples ever written. It has its own cache lines.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Written(AtomicU64);
@@ -101,7 +101,7 @@ impl SampleRing {
     /// The memory of a ring in bytes.
     pub const BYTES: usize = SLOTS * WORDS * size_of::<u64>();
 
-    /// Takes all samples that wait. Only one thread may do so.
+    /// Takes all waiting samples. Only one thread may do so.
     pub fn drain(&self, mut visit: impl FnMut(Sample)) -> usize {
         let (mut read, written) = (self.read.load(Ordering::Relaxed), self.written.0.load(Ordering::Acquire));
         let taken = written.wrapping_sub(read);
@@ -114,14 +114,14 @@ impl SampleRing {
         usize::try_from(taken).unwrap_or(usize::MAX)
     }
 
-    /// Sets the distance between samples so that a worker which serves this many announces a second leaves about a
-    /// thousand samples.
+    /// Sets the distance between samples so that a worker with this rate of announces takes about a thousand samples
+    /// a second.
     pub fn adapt(&self, announces_per_s: u64) {
         let distance = u32::try_from(announces_per_s / SAMPLES_PER_S).unwrap_or(DISTANCE_MAX);
         self.distance.store(distance.clamp(1, DISTANCE_MAX), Ordering::Relaxed);
     }
 
-    /// Appends a sample, unless the ring is full. Only its worker may do so.
+    /// Appends a sample, unless the ring is full. Only the ring's worker may do so.
     fn push(&self, sample: &Sample) {
         let written = self.written.0.load(Ordering::Relaxed);
         if written.wrapping_sub(self.read.load(Ordering::Acquire)) >= SLOTS as u64 {
@@ -149,10 +149,10 @@ fn slot(number: u64) -> usize {
 pub struct Sampler {
     /// The number of announces up to the next sample.
     left: u32,
-    /// The number of announces for which that one will stand.
+    /// The number of announces that the next sample will represent.
     weight: u32,
     rng: fastrand::Rng,
-    /// The ring of the worker, unless nothing is sampled.
+    /// The ring of the worker. `None` if nothing is sampled.
     ring: Option<Arc<SampleRing>>,
 }
 
@@ -163,13 +163,13 @@ impl Sampler {
         Self { left: 0, weight: 0, rng: fastrand::Rng::with_seed(0), ring: None }
     }
 
-    /// Creates a sampler of a worker. Nothing else may be drawn from `rng`, since clients may see other draws.
+    /// Creates the sampler of a worker. Nothing else may draw from `rng`, since clients may see other draws.
     #[must_use]
     pub fn new(ring: Arc<SampleRing>, rng: fastrand::Rng) -> Self {
         Self { left: 1, weight: 1, rng, ring: Some(ring) }
     }
 
-    /// Counts an announce. Returns whether it is a sample, which the caller then [`take`](Self::take)s.
+    /// Counts an announce. Returns whether the caller must [`take`](Self::take) it as a sample.
     #[inline]
     pub fn is_due(&mut self) -> bool {
         self.left = self.left.wrapping_sub(1);

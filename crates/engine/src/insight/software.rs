@@ -1,17 +1,17 @@
-//! The software of a client, as its peer id tells.
+//! The software of a client, according to its peer id.
 //!
-//! A client can claim to be any other one. Its claim is reduced to a name of a fixed list and a short version of
-//! letters, digits and dots, so that nothing it sends is shown as it is.
+//! A client can claim to be any software. Its claim is reduced to a name of a fixed list and a short version of
+//! letters, digits and dots, so that its text is never shown unchanged.
 
 use core::fmt;
 
 use shoal_base::PeerId;
 
-/// The name of a client's software, one of a fixed list.
+/// The name of a client's software, from a fixed list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Software(u8);
 
-/// A version: letters, digits and dots, perhaps none.
+/// A version: letters, digits and dots, or nothing.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     text: [u8; VERSION_BYTES_MAX],
@@ -21,7 +21,8 @@ pub struct Version {
 /// The longest version: four numbers of up to two digits, and the dots between them.
 const VERSION_BYTES_MAX: usize = 12;
 
-/// The codes of BEP 20 in the form `-XX1234-`, and the names of the software that uses them. Several codes may share a name.
+/// The codes of BEP 20 in the form `-XX1234-`, and the names of the software that uses them. Several codes may share a
+/// name.
 const CODES: &[(&[u8; 2], &str)] = &[
     (b"7T", "aTorrent"),
     (b"A2", "aria2"),
@@ -148,17 +149,17 @@ const OTHER: &str = "other";
 /// The codes whose versions are two numbers of two digits.
 const PAIRS: [&[u8; 2]; 2] = [b"WW", b"WD"];
 
-/// The codes whose versions are likewise, and the second number is always shown with two digits.
+/// Codes like `PAIRS`, whose second number is always shown with two digits.
 const WIDE_PAIRS: [&[u8; 2]; 1] = [b"BC"];
 
 impl Software {
-    /// Everything that is not recognised.
+    /// Unknown software.
     pub const OTHER: Self = Self(0);
 
     /// The number of different values of [`index`](Self::index).
     pub const COUNT: usize = CODES.len() + INITIALS.len() + 1;
 
-    /// Returns all software; the names of some are the same.
+    /// Returns all software. Some entries share a name.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         (0..=u8::MAX).take(Self::COUNT).map(Self)
     }
@@ -175,13 +176,13 @@ impl Software {
         }
     }
 
-    /// Returns a number below [`COUNT`](Self::COUNT). Software of the same name has the same number.
+    /// Returns a number below [`COUNT`](Self::COUNT). Software with the same name has the same number.
     #[must_use]
     pub fn index(self) -> usize {
         self.0.into()
     }
 
-    /// Returns the first software of this name, so that each name has one number.
+    /// Returns the first software with this name, so that each name has one number.
     fn named(name: &str) -> Self {
         let names = CODES.iter().map(|(_, name)| name).chain(INITIALS.iter().map(|(_, name)| name));
         let index = (1..).zip(names).find(|(_, known)| **known == name).map_or(0, |(index, _)| index);
@@ -205,8 +206,8 @@ impl Version {
         }
     }
 
-    /// Returns the version of these characters, each of which is a number: 0 to 9, then A for 10. A small letter belongs
-    /// to the number before it. Zeros at the end are left out. Returns none if there are other characters.
+    /// Returns the version in these characters, each a number: 0 to 9, then A for 10. A small letter belongs to the
+    /// number before it. Trailing zeros are left out. Returns nothing if there are other characters.
     fn of_characters(characters: &[u8]) -> Self {
         if !characters.iter().all(u8::is_ascii_alphanumeric) {
             return Self::default();

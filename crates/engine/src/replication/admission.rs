@@ -1,7 +1,7 @@
-//! Which peers of other nodes are admitted here, and the counts of both.
+//! Decides which peers of other nodes are admitted here, and counts them.
 //!
-//! Rules about a client are those of its node. Rules about torrents, networks, addresses and ports are those of this node: a list
-//! may have come here first.
+//! A peer's own node applies the rules about clients. This node applies its rules about torrents, networks, addresses
+//! and ports, since a list may have arrived here first.
 
 use core::net::IpAddr;
 
@@ -44,8 +44,8 @@ counters! {
     }
 }
 
-/// Decides whether a peer at a canonical address may be handed out. Returns its private network if that is kept apart. A
-/// peer that leaves may have any usable address.
+/// Decides whether a peer at a canonical address may be handed out. Returns its private network if that is kept
+/// apart. A leaving peer may have any usable address.
 #[inline]
 pub(super) fn check_peer(
     policy: &Policy,

@@ -1,11 +1,12 @@
-//! Applies the deltas of other nodes to the store, in batches whose cache misses overlap, as those of datagrams do.
+//! Applies the deltas of other nodes to the store, in batches whose cache misses overlap, like the batches of
+//! datagrams.
 //!
-//! A peer was admitted at its node, so the limits of its source count it, but do not refuse it. Lists, networks and the
-//! ceiling of memory hold here as well.
+//! A peer was admitted at its own node, so the limits of its source count it here, but do not refuse it. Lists,
+//! networks and the ceiling of memory also hold here.
 //!
 //! A message has enough deltas for each shard that all passes over up to 64 of them share one lock. A completed
 //! download is counted by the rule for local ones. A delta that was sent again after a loss is older than the traffic
-//! beside it. It yields to a peer that has announced here since, as far as stamps can tell.
+//! beside it. It yields to a peer that has announced here since, by the stamps.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::batch::{Batch, Work};
 use crate::policy::Policy;
 use crate::udp::prefetch_lists;
 
-/// Maximum number of deltas that are grouped by shard: those of a message, so that each shard has many whose cache misses
+/// Maximum number of deltas that are grouped by shard: one message, so that each shard has many whose cache misses
 /// overlap.
 const DELTAS_MAX: usize = 640;
 
@@ -34,7 +35,7 @@ pub struct Applier {
     v6: Box<Batch<PeerV6, (), DELTAS_MAX>>,
 }
 
-/// The data that decisions need, except the store.
+/// The data for decisions, except the store.
 #[derive(Debug)]
 struct Front {
     policy: Arc<Policy>,
@@ -60,8 +61,8 @@ impl Applier {
         Self { store, front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
     }
 
-    /// Replaces the policy for all later deltas. Before swarms are removed because a list forbids their torrents, the applier
-    /// has to have that list; see [`Policy::with_permitted_swarms`].
+    /// Replaces the policy for all later deltas. The applier must have a list before swarms are removed because the
+    /// list forbids their torrents; see [`Policy::with_permitted_swarms`].
     pub fn set_policy(&mut self, policy: Arc<Policy>) {
         self.front.policy = policy;
     }
@@ -84,8 +85,8 @@ impl Applier {
         &self.front.counters
     }
 
-    /// Applies deltas in their order within each swarm. They are of announces `age_ms` ago: a delta of more than a second
-    /// leaves a peer as it is that has announced here since.
+    /// Applies deltas in their order within each swarm. Their announces took place `age_ms` ago. A delta older than a
+    /// second does not change a peer that has announced here since.
     pub fn apply(&mut self, deltas: &[Delta], age_ms: u64, now: Now) {
         const LATE_MS_MIN: u64 = 1000;
         let age_s = u32::try_from(age_ms / 1000).unwrap_or(u32::MAX);
@@ -99,7 +100,6 @@ impl Applier {
         }
     }
 
-    /// Applies at most `DELTAS_MAX` deltas.
     fn apply_chunk(&mut self, chunk: &[Delta], moment: Moment) {
         let Self { store, front, v4, v6 } = self;
         if let Some(lists) = front.policy.access().and_then(|access| access.torrents.as_deref()) {
@@ -125,7 +125,7 @@ impl Applier {
     }
 }
 
-/// Returns the work for a peer. It probably has the role already that it announces: most announces renew.
+/// Returns the work for a peer. Most announces renew, so the peer probably has the announced role already.
 #[inline]
 fn work<P>(peer: P, action: Action) -> Work<P> {
     let announce = Announce { peer, action, peers_wanted: 0 };
@@ -133,8 +133,8 @@ fn work<P>(peer: P, action: Action) -> Work<P> {
 }
 
 impl Front {
-    /// Decides whether a delta is applied. Returns the private network of its peer if that is kept apart. A peer may leave in any
-    /// case.
+    /// Decides whether a delta applies. Returns the private network of its peer if that is kept apart. A peer may
+    /// always leave.
     #[inline]
     fn check(&self, delta: &Delta) -> Result<Option<PrivateNetwork>, RefusedPeer> {
         let network = check_peer(&self.policy, delta.ip, delta.port, delta.action)?;
@@ -144,7 +144,6 @@ impl Front {
         Ok(network)
     }
 
-    /// Applies the waiting deltas of both families.
     fn apply(
         &mut self,
         store: &Store,
@@ -156,7 +155,6 @@ impl Front {
         v6.apply_by_shard(&store.v6, |shard, item| self.announce(shard, &item.place, &item.work, moment));
     }
 
-    /// Applies a delta to the swarm of a private network.
     #[cold]
     fn apply_apart(&mut self, store: &Store, network: PrivateNetwork, delta: &Delta, moment: Moment) {
         let place = store.private.locate(&delta.info_hash, network);
@@ -193,7 +191,7 @@ impl Front {
                 self.counters.superseded.increment();
             }
             Ok(_) => self.counters.applied.increment(),
-            // Limits of sources do not apply, so it is for lack of memory.
+            // Limits of sources do not apply, so memory is lacking.
             Err(_rejection) => self.counters.refused.of(RefusedPeer::Memory).increment(),
         }
     }

@@ -1,10 +1,10 @@
 //! The ring into which a responder puts the deltas of its announces.
 //!
-//! A responder never waits: a delta for which there is no room is lost and counted. The next announce of the peer in a later
+//! A responder never waits: a delta that does not fit is lost and counted. The peer's next announce in a later
 //! period, or a comparison with other nodes, replaces it.
 //!
-//! A worker has two rings, which are read one after the other, so announces of one peer over both protocols within some
-//! milliseconds may change places.
+//! A worker has two rings, which are read one after the other. So announces of one peer over both protocols within
+//! some milliseconds may change places.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use shoal_base::metrics::Counter;
 use shoal_base::{Action, Delta, InfoHash, PeerChange, PeerId, Presence};
 use shoal_relay::Source;
 
-/// The number of deltas that wait to be taken: those of 30 milliseconds at a million announces a second.
+/// The number of waiting deltas: 30 milliseconds at a million announces a second.
 pub const DELTAS_MAX: usize = 1 << 15;
 
 /// The memory of a ring in bytes.
 pub const RING_BYTES: usize = DELTAS_MAX * size_of::<Delta>();
 
-/// The number of deltas of peers of WebTorrent that wait to be taken.
+/// The number of waiting deltas of WebTorrent peers.
 pub const PRESENCES_MAX: usize = 1 << 13;
 
-/// The memory of a ring of these in bytes.
+/// The memory of a ring of WebTorrent deltas in bytes.
 pub const PRESENCE_RING_BYTES: usize = PRESENCES_MAX * size_of::<Presence>();
 
 const _: () = assert!(size_of::<Delta>() <= 44, "a ring of each responder has 32,768 of them");
 
-/// The end of a ring at which a responder records deltas.
+/// The sending end of a ring, at which a responder records deltas.
 #[derive(Debug)]
 pub struct Recorder<T = Delta> {
     ring: rtrb::Producer<T>,
     lost: Arc<Counter>,
 }
 
-/// The end of a ring from which another thread takes the deltas.
+/// The receiving end of a ring, from which another thread takes the deltas.
 #[derive(Debug)]
 pub struct RecordedDeltas<T = Delta> {
     ring: rtrb::Consumer<T>,
@@ -58,7 +58,7 @@ pub fn ring() -> (Recorder, RecordedDeltas) {
     ring_of(DELTAS_MAX)
 }
 
-/// Returns the two ends of a ring for the peers of WebTorrent.
+/// Returns the two ends of a ring for WebTorrent peers.
 #[must_use]
 pub fn presence_ring() -> (Recorder<Presence>, RecordedDeltas<Presence>) {
     ring_of(PRESENCES_MAX)
@@ -88,7 +88,7 @@ impl Recorder {
 }
 
 impl Recorder<Presence> {
-    /// Records an announce, or the end, of a peer of WebTorrent, if other nodes need to know its effect.
+    /// Records an announce or the end of a WebTorrent peer, if other nodes need to know its effect.
     pub(crate) fn record_presence(
         &mut self,
         change: PeerChange,
@@ -111,8 +111,8 @@ impl<T> Recorder<T> {
     }
 }
 
-/// Returns the action that leads to the same state of the peer at other nodes, or `None` if they need not know it. A download
-/// that was not counted here is not one to be counted there.
+/// Returns the action that leads to the same state of the peer at other nodes, or `None` if they need not know it. A
+/// download that was not counted here must not be counted there.
 #[inline]
 pub(crate) const fn told_action(change: PeerChange, action: Action) -> Option<Action> {
     match change {
@@ -134,8 +134,8 @@ impl<T> RecordedDeltas<T> {
         self.ring.pop().ok()
     }
 
-    /// Calls `visit` with up to `max` deltas in their order, and takes them. Returns their number. This costs less than to
-    /// take each alone.
+    /// Takes up to `max` deltas in their order, and calls `visit` with each. Returns their number. This costs less
+    /// than single takes.
     pub fn drain(&mut self, max: usize, visit: impl FnMut(T)) -> usize {
         let waiting = self.ring.slots().min(max);
         let Ok(chunk) = self.ring.read_chunk(waiting) else { return 0 };

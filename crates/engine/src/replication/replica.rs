@@ -1,18 +1,19 @@
-//! The swarms of UDP and HTTP of this node, as the cluster protocol changes and reads them.
+//! The UDP and HTTP swarms of this node, as the cluster protocol changes and reads them.
 //!
-//! A block of an export is the content of a block of a snapshot with a header of its own: other nodes have other keys, and
+//! A block of an export is the content of a snapshot's block with another header: other nodes have other keys, and
 //! perhaps another timeout and another clock. All numbers are little-endian.
 //!
 //! | | |
 //! |---|---|
 //! | 0..4 | `SHR1` |
-//! | 4..8 | CRC-32 of everything behind |
-//! | 8..12 | the timeout of peers in seconds, a sixty-fourth of which is a unit of ages |
+//! | 4..8 | CRC-32 of all following bytes |
+//! | 8..12 | the timeout of peers in seconds, in sixty-fourths of which ages are counted |
 //! | 12 | 4 or 6, the family of all peers |
 //! | 13..16 | 0 |
 //! | 16.. | parts of swarms, see [`shoal_store::snapshot_file`] |
 //!
-//! Swarms of private networks come under their info hashes: the node that adopts them decides by their addresses.
+//! Swarms of private networks are listed under their info hashes. The node that adopts them decides by their
+//! addresses.
 
 use core::net::IpAddr;
 use core::ops::Range;
@@ -32,10 +33,10 @@ const MAGIC: [u8; 4] = *b"SHR1";
 
 const HEADER_BYTES: usize = 16;
 
-/// Size in bytes at which a block ends. The part that exceeds it is at most a segment of a large swarm, some 12 KiB.
+/// Size in bytes at which a block ends. It may exceed this by a segment of a large swarm, some 12 KiB.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Maximum number of steps of an export in one call. Each locks a shard for at most some hundred swarms.
+/// Maximum number of export steps in one call. Each locks a shard for at most some hundred swarms.
 const STEPS_PER_CALL: usize = 32;
 
 /// Maximum size of a block in bytes.
@@ -60,9 +61,9 @@ pub struct Replica {
 #[derive(Debug, Default)]
 pub struct ReplicaExport {
     export: Export,
-    /// The block that is not complete yet, or nothing.
+    /// The incomplete block, or nothing.
     open: Vec<u8>,
-    /// Complete blocks: those of one step, of which one call returns the first.
+    /// Complete blocks of one step, of which one call returns the first.
     complete: VecDeque<Vec<u8>>,
 }
 
@@ -84,7 +85,7 @@ impl Replica {
         &self.applier
     }
 
-    /// Returns the applier, for a change of its policy.
+    /// Returns the applier, to change its policy.
     pub const fn applier_mut(&mut self) -> &mut Applier {
         &mut self.applier
     }
@@ -98,16 +99,14 @@ impl Replica {
         self.applier.apply(deltas, age_ms, self.now);
     }
 
-    /// Appends the next block of an export to `block`, at most [`BLOCK_BYTES_MAX`], or nothing. Returns whether more may follow.
+    /// Appends the next block of an export to `block`, at most [`BLOCK_BYTES_MAX`], or nothing. Returns whether more
+    /// may follow.
     pub fn export(&self, export: &mut ReplicaExport, block: &mut Vec<u8>) -> bool {
         export.next(self.applier.store(), self.timeout_s(), self.now, block)
     }
 
-    /// Merges a block of another node into the swarms. Knowledge of this node that is as new remains. Returns the numbers of
-    /// its peers.
-    ///
-    /// # Errors
-    /// Fails if the block is none. Nothing of it is adopted then.
+    /// Merges a block of another node into the swarms. Data of this node that is equally new remains. Returns the
+    /// numbers of the block's peers. Fails if the bytes are no valid block. Nothing of them is adopted then.
     pub fn adopt(&mut self, block: &[u8]) -> Result<Adopted, Damaged> {
         let (timeout_s, set, content) = decode_header(block)?;
         let ages = Ages::of_other_store(timeout_s, self.timeout_s());
@@ -160,8 +159,7 @@ impl ReplicaExport {
     }
 }
 
-/// Returns the info hash of a part. Nothing is known about the network of a torrent without
-/// peers.
+/// Returns the info hash of a part. Nothing is known about the network of a torrent without peers.
 fn info_hash(store: &Store, set: SwarmSet, part: &SwarmPart<'_>) -> Option<InfoHash> {
     match set {
         SwarmSet::V4 | SwarmSet::V6 => Some(part.id),
@@ -225,13 +223,13 @@ fn decode_header(block: &[u8]) -> Result<(u32, SwarmSet, &[u8]), Damaged> {
     }
 }
 
-/// The admitted peers of a block, sorted by the set that they belong to at this node.
+/// The admitted peers of a block, sorted by their set at this node.
 #[derive(Debug, Default)]
 struct SortedParts {
     parts: Vec<(SwarmSet, SortedPart)>,
     peers: Vec<u8>,
     ages: Vec<u8>,
-    /// The networks of the peers of the current part, or `None` if one is refused.
+    /// The networks of the current part's peers. `None` if the peer is refused.
     networks: Vec<Option<Option<PrivateNetwork>>>,
 }
 
@@ -254,7 +252,6 @@ impl SortedParts {
         self.ages.clear();
     }
 
-    /// Returns the parts of a set.
     fn parts(&self, set: SwarmSet) -> impl Iterator<Item = SwarmPart<'_>> {
         self.parts.iter().filter(move |(other, _)| *other == set).map(|(_, part)| SwarmPart {
             id: part.id,

@@ -2,24 +2,21 @@
 
 use core::net::IpAddr;
 
-use shoal_base::source::Excess;
 use shoal_base::transport::datagram::Exchange;
 use shoal_base::{Action, Counts, PeerV4, PeerV6, Transfer};
-use shoal_store::{Announced, LockedShard, PeerChange, Place, PrivateNetwork, Rejection, Store};
+use shoal_store::{Announced, LockedShard, PeerChange, PrivateNetwork, Store};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectionId, Options, Reply, ScrapeEntry, ScrapeHead,
     TransactionId,
 };
 
-use super::{Front, Limits, Query, log_datagram};
+use super::{Front, Limits, Query, first_info_hash, log_datagram};
 use crate::Now;
 use crate::batch::{self, Batch, ITEMS_MAX, Item, Work};
 use crate::caller::Caller;
 use crate::counter::{Drop, Family, Kind, Outcome};
-use crate::credit::CreditRecorder;
-use crate::policy::{self, Decision, Policy, Protocol, Request};
+use crate::policy::{Decision, Protocol, Request};
 use crate::refusal::{Refusal, Refused};
-use crate::replication::Recorder;
 use crate::tokens::Shown;
 
 impl Front {
@@ -40,7 +37,7 @@ impl Front {
     /// Counts a request and returns its terms.
     #[inline]
     pub(super) fn count(&mut self, family: Family, kind: Kind, transaction_id: TransactionId) -> Query {
-        self.tally.request(family, kind);
+        self.context.tally.request(family, kind);
         Query { family, kind, transaction_id }
     }
 
@@ -60,7 +57,7 @@ impl Front {
         options: Options<'_>,
         now: Now,
     ) -> Result<Decision, Refused> {
-        self.policy.admit(&request(ip, announce, options), now)
+        self.context.policy.admit(&request(ip, announce, options), now)
     }
 
     /// Answers with an error, unless the policy is silence, or the source is unverified and the error would be larger
@@ -71,41 +68,43 @@ impl Front {
         let refusal = refused.refusal;
         let reply_bytes_max = self.limits(query.family).reply_bytes_max;
         let error_bytes_max = match refusal {
-            Refusal::WrongConnectionId if self.policy.config().connection_id.answer_wrong => {
+            Refusal::WrongConnectionId if self.context.policy.config().connection_id.answer_wrong => {
                 exchange.request.len().min(reply_bytes_max)
             }
             Refusal::WrongConnectionId => 0,
-            Refusal::RateLimited if self.policy.limits().is_some_and(|limits| limits.udp_silent()) => 0,
+            Refusal::RateLimited
+                if self.context.policy.limits().is_some_and(|limits| limits.udp_silent()) =>
+            {
+                0
+            }
             _ => reply_bytes_max,
         };
-        let message = self.policy.message(refused).as_bytes();
+        let message = self.context.policy.message(refused).as_bytes();
         let reply = Reply::Error { transaction_id: query.transaction_id, message };
         match reply.encode(&mut exchange.reply[..error_bytes_max]) {
             Ok(reply_bytes) => self.finish(exchange, query, Outcome::Refused(refusal), reply_bytes),
             Err(_no_room) if refusal == Refusal::RateLimited => {
-                self.tally.drop(query.family, Drop::RateLimited);
+                self.context.tally.drop(query.family, Drop::RateLimited);
             }
-            Err(_no_room) => self.tally.drop(query.family, Drop::WrongConnectionId),
+            Err(_no_room) => self.context.tally.drop(query.family, Drop::WrongConnectionId),
         }
         self.log_refused(exchange, refusal);
     }
 
-    /// Drops an unverified request of an unknown action. It may be the error of another tracker, whose text is at the place of
-    /// the action: both would answer each other forever.
+    /// Drops an unverified request of an unknown action. It may be another tracker's error, whose text is at the
+    /// place of the action: both trackers would answer each other forever.
     #[cold]
     pub(super) fn leave_unanswered(&mut self, exchange: &Exchange<'_>, query: Query, refusal: Refusal) {
-        self.tally.drop(query.family, Drop::WrongConnectionId);
+        self.context.tally.drop(query.family, Drop::WrongConnectionId);
         self.log_refused(exchange, refusal);
     }
 
-    /// Records a request that was answered with an error, or not at all.
+    /// Logs a request that was answered with an error, or not at all.
     pub(super) fn log_refused(&mut self, exchange: &Exchange<'_>, refusal: Refusal) {
-        if let Some(log) = &mut self.access_log {
-            log_datagram(log, self.policy.config(), exchange, Outcome::Refused(refusal));
-        }
+        log_datagram(&mut self.context, exchange, Outcome::Refused(refusal));
     }
 
-    /// Writes the head of the reply to a scrape of no more torrents than fit the reply.
+    /// Writes the head of a scrape's reply, which must have room for all torrents.
     pub(super) fn begin_scrape(&mut self, exchange: &mut Exchange<'_>, query: Query, torrents: usize) {
         let (head, _entries) =
             ScrapeHead::split(exchange.reply).expect("any reply buffer holds the head of a scrape");
@@ -126,39 +125,18 @@ impl Front {
         let query = item.tag;
         match &item.work {
             Work::Announce { announce, registers, sample_seed, .. } => {
-                if self.policy.permits_swarms()
+                if self.context.policy.permits_swarms()
                     && !item.place.is_found()
                     && let Err(refused) = self.check_new(announce.action, exchange)
                 {
                     return self.refuse(exchange, query, refused);
                 }
-                let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
-                let (head, room) =
-                    AnnounceHead::split(out).expect("every reply limit leaves room for a head");
+                // The seed of the passes before, so that the sample is what they have prefetched.
                 let rng = &mut fastrand::Rng::with_seed(*sample_seed);
-                let announced = if *registers {
-                    shard.announce(&item.place, announce, now.monotonic_s, rng, room)
-                } else {
-                    let seeds = policy::seeds(announce.action);
-                    Ok(shard.visit(&item.place, seeds, announce.peers_wanted, rng, room))
-                };
-                match announced {
-                    Ok(Announced { counts, peers, change }) => {
-                        if self.sampler.is_due() {
-                            self.take_sample(exchange.request, counts);
-                        }
-                        let Counts { seeders, leechers, .. } = counts;
-                        let interval_s = self.interval.draw_s(&mut self.rng);
-                        *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
-                        self.record(exchange, change, announce.action, now);
-                        let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
-                        self.finish(exchange, query, Outcome::Ok, reply_bytes);
-                    }
-                    Err(Rejection::Excess(excess)) => {
-                        self.answer_excess(shard, (&item.place, announce), excess, exchange, query, now);
-                    }
-                    Err(rejection) => self.refuse(exchange, query, rejection),
-                }
+                self.answer_announce::<P>(exchange, query, announce.action, now, |caller, room| {
+                    let mut caller = Caller { rng, ..caller };
+                    caller.announce_locked(shard, &item.place, announce, *registers, room)
+                });
             }
             Work::Scrape { entry } => {
                 let (_head, entries) =
@@ -170,32 +148,14 @@ impl Front {
         }
     }
 
-    /// Decides about an announce of a torrent without a swarm, see [`Policy::permits_swarms`](crate::policy::Policy::permits_swarms).
+    /// Decides about an announce of a torrent without a swarm, see
+    /// [`Policy::permits_swarms`](crate::policy::Policy::permits_swarms).
     #[cold]
     fn check_new(&self, action: Action, exchange: &Exchange<'_>) -> Result<(), Refused> {
-        match wire::Request::decode(exchange.request) {
-            Ok(wire::Request::Announce { announce, .. }) if action != Action::Stop => {
-                self.policy.check_torrent(&announce.info_hash)
-            }
+        match first_info_hash(exchange.request) {
+            Some(info_hash) if action != Action::Stop => self.context.policy.check_torrent(&info_hash),
             _ => Ok(()),
         }
-    }
-
-    /// Answers an announce whose peer would exceed a limit.
-    #[cold]
-    #[inline(never)]
-    fn answer_excess<P: shoal_store::Family>(
-        &mut self,
-        shard: &mut LockedShard<'_, P>,
-        (place, announce): (&Place, &shoal_store::Announce<P>),
-        excess: Excess,
-        exchange: &mut Exchange<'_>,
-        query: Query,
-        now: Now,
-    ) {
-        self.answer_alone::<P>(exchange, query, now, announce.action, |caller, room| {
-            caller.serve_excess(shard, place, announce, excess, room)
-        });
     }
 
     /// Answers an announce from a private network that is kept apart.
@@ -218,42 +178,40 @@ impl Front {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v4, &private_place), (&store.v4, &place));
-                self.answer_alone::<PeerV4>(exchange, query, now, action, |caller, room| {
+                self.answer_announce::<PeerV4>(exchange, query, action, now, |mut caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v6, &private_place), (&store.v6, &place));
-                self.answer_alone::<PeerV6>(exchange, query, now, action, |caller, room| {
+                self.answer_announce::<PeerV6>(exchange, query, action, now, |mut caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
         }
     }
 
-    /// Answers an announce that is served on its own, outside of the passes of a batch. `serve` writes the peers.
-    fn answer_alone<P>(
+    /// Answers an announce, for which `serve` changes the swarm and writes the peers.
+    #[inline(always)]
+    fn answer_announce<P>(
         &mut self,
         exchange: &mut Exchange<'_>,
         query: Query,
-        now: Now,
         action: Action,
-        serve: impl FnOnce(&mut Caller<'_>, &mut [u8]) -> Result<Announced, Refusal>,
+        now: Now,
+        serve: impl FnOnce(Caller<'_>, &mut [u8]) -> Result<Announced, Refusal>,
     ) {
-        let ip = exchange.source.ip().to_canonical();
         let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
         let (head, room) = AnnounceHead::split(out).expect("every reply limit leaves room for a head");
-        let mut caller = Caller { ip, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng };
-        match serve(&mut caller, room) {
+        match serve(self.context.caller(&exchange.source, now), room) {
             Ok(Announced { counts, peers, change }) => {
-                if self.sampler.is_due() {
-                    self.take_sample(exchange.request, counts);
-                }
                 let Counts { seeders, leechers, .. } = counts;
-                let interval_s = self.interval.draw_s(&mut self.rng);
-                *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
-                self.record(exchange, change, action, now);
+                *head = AnnounceHead::new(query.transaction_id, self.context.interval_s(), leechers, seeders);
+                let is_sample = self.context.sampler.is_due();
+                if is_sample || self.context.recorder.is_some() || self.context.credit.is_some() {
+                    self.record(exchange, (change, action), is_sample.then_some(counts), now);
+                }
                 let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                 self.finish(exchange, query, Outcome::Ok, reply_bytes);
             }
@@ -261,23 +219,35 @@ impl Front {
         }
     }
 
-    /// Records the change of a peer by its announce, if there are other nodes, and the announce, if users are credited.
-    #[inline]
-    fn record(&mut self, exchange: &Exchange<'_>, change: PeerChange, action: Action, now: Now) {
-        // Without other nodes, this is a single branch, and without credit another one.
-        if let Some(recorder) = &mut self.recorder {
-            record_datagram(recorder, exchange, change, action);
+    /// Records an announce: the change of its peer for other nodes, the announce itself if users are credited, and a sample if
+    /// it is one. The datagram is decoded again, so that trackers that record nothing need not carry its fields through the
+    /// passes.
+    #[inline(never)]
+    fn record(
+        &mut self,
+        exchange: &Exchange<'_>,
+        (change, action): (PeerChange, Action),
+        sample: Option<Counts>,
+        now: Now,
+    ) {
+        let Ok(wire::Request::Announce { announce, options, .. }) = wire::Request::decode(exchange.request)
+        else {
+            return;
+        };
+        let ip = exchange.source.ip().to_canonical();
+        if let Some(recorder) = &mut self.context.recorder {
+            recorder.record(change, action, &announce.info_hash, (ip, announce.port.get()));
         }
-        if let Some(credit) = &mut self.credit {
-            record_credit(credit, &self.policy, exchange, now);
+        if let Some(credit) = &mut self.context.credit {
+            let transfer = Transfer {
+                uploaded: Transfer::known(announce.uploaded_bytes.get()),
+                downloaded: Transfer::known(announce.downloaded_bytes.get()),
+                left: Transfer::known(announce.left_bytes.get()),
+            };
+            credit.record(&self.context.policy, &request(ip, announce, options), transfer, now);
         }
-    }
-
-    /// Takes an announce as a sample. Its fields are read again, so that others need not carry them through the passes.
-    #[cold]
-    fn take_sample(&mut self, request: &[u8], counts: Counts) {
-        if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(request) {
-            self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
+        if let Some(counts) = sample {
+            self.context.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
         }
     }
 
@@ -289,7 +259,7 @@ impl Front {
         reply_bytes: usize,
     ) {
         exchange.reply_len = reply_bytes;
-        self.tally.reply(query.family, query.kind, outcome);
+        self.context.tally.reply(query.family, query.kind, outcome);
     }
 
     pub(super) const fn limits(&self, family: Family) -> Limits {
@@ -300,34 +270,10 @@ impl Front {
     }
 }
 
-/// Records an announce. Its fields are read again, so that trackers without other nodes need not carry them through the passes.
-#[inline(never)]
-fn record_datagram(recorder: &mut Recorder, exchange: &Exchange<'_>, change: PeerChange, action: Action) {
-    if let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(exchange.request) {
-        let address = (exchange.source.ip().to_canonical(), announce.port.get());
-        recorder.record(change, action, &announce.info_hash, address);
-    }
-}
-
-/// Records an announce of a user, whose fields are read again likewise.
-#[cold]
-#[inline(never)]
-fn record_credit(credit: &mut CreditRecorder, policy: &Policy, exchange: &Exchange<'_>, now: Now) {
-    if let Ok(wire::Request::Announce { announce, options, .. }) = wire::Request::decode(exchange.request) {
-        let request = request(exchange.source.ip().to_canonical(), announce, options);
-        let transfer = Transfer {
-            uploaded: Transfer::known(announce.uploaded_bytes.get()),
-            downloaded: Transfer::known(announce.downloaded_bytes.get()),
-            left: Transfer::known(announce.left_bytes.get()),
-        };
-        credit.record(policy, &request, transfer, now);
-    }
-}
-
 /// Returns an announce in the terms of the policy.
 fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
-    // The address is that of the datagram. The `ip` field of the announce is ignored, because a client may not choose
-    // it.
+    // The address is the source of the datagram. The `ip` field is ignored, because a client may not choose its
+    // address.
     Request {
         peer_id: Some(&announce.peer_id),
         port: Some(announce.port.get()),

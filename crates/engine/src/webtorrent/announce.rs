@@ -18,7 +18,7 @@ use crate::policy::{Protocol, Request};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
 
-/// The client of an announce, and what it announces.
+/// The client of an announce, and its announcement.
 pub(super) struct Announcement {
     pub(super) ip: IpAddr,
     pub(super) info_hash: InfoHash,
@@ -34,13 +34,13 @@ pub(super) struct Joining {
     pub(super) peer_id: PeerId,
     pub(super) action: Action,
     pub(super) key: SwarmKey,
-    /// Whether its source has no limits.
+    /// Whether the peer's source has no limits.
     pub(super) is_exempt: bool,
 }
 
 /// Why a peer is not admitted to a swarm.
 enum Rejected {
-    /// It would exceed a limit, to which its source may be an exception.
+    /// The peer would exceed a limit, but its source may be exempt.
     Excess(Excess),
     For(Refusal),
 }
@@ -59,8 +59,8 @@ impl From<Rejection> for Rejected {
 impl Inner {
     /// Answers an announce, and relays its offers.
     pub(super) fn announce(&mut self, member: &mut Member, ip: IpAddr, announce: &Announce<'_>, now: Now) {
-        self.tally.request(member.family, Kind::Announce);
-        self.policy.refresh_socket_token(&mut member.token, ip, now);
+        self.context.tally.request(member.family, Kind::Announce);
+        self.context.policy.refresh_socket_token(&mut member.token, ip, now);
         self.targets.clear();
         let &Announce { info_hash, peer_id, event, .. } = announce;
         let known = |bytes: Option<i64>| bytes.and_then(Transfer::known);
@@ -78,7 +78,7 @@ impl Inner {
             shown: Shown::Socket(&member.token),
             ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
-        let decision = match self.policy.admit(&request, now) {
+        let decision = match self.context.policy.admit(&request, now) {
             Ok(decision) => decision,
             Err(refused) => return self.reply(member, &announcement, Err(refused), now),
         };
@@ -91,7 +91,7 @@ impl Inner {
                 if left.was_first {
                     self.record(member, PeerChange::Left, Action::Stop, info_hash, peer_id);
                 }
-                // This also applies if the swarm forgot the peer before, so that it no longer counts.
+                // This must also happen if the swarm forgot the peer before, so that the peer no longer counts.
                 member.remove(&Peer { info_hash: announce.info_hash, peer_id: announce.peer_id });
                 Ok(left.counts)
             }
@@ -102,9 +102,9 @@ impl Inner {
             }
         };
         if let Ok(counts) = entered
-            && self.sampler.is_due()
+            && self.context.sampler.is_due()
         {
-            self.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
+            self.context.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
         }
         let has_entered = entered.is_ok();
         self.reply(member, &announcement, entered, now);
@@ -124,22 +124,22 @@ impl Inner {
         let info_hash = &announcement.info_hash;
         let outcome = match entered {
             Ok(Counts { seeders, leechers, .. }) => {
-                if let Some(credit) = &mut self.credit {
+                if let Some(credit) = &mut self.context.credit {
                     let request = Request {
                         peer_id: Some(&announcement.peer_id),
                         event: announcement.event,
                         shown: Shown::Socket(&member.token),
                         ..Request::new(Protocol::WebTorrent, announcement.ip, info_hash)
                     };
-                    credit.record(&self.policy, &request, announcement.transfer, now);
+                    credit.record(&self.context.policy, &request, announcement.transfer, now);
                 }
-                let interval_s = self.policy.interval_s(Protocol::WebTorrent, self.pace, &mut self.rng);
+                let interval_s = self.context.interval_s();
                 self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
                 Outcome::Ok
             }
             Err(refused) => {
                 let action = Some(wire::Action::Announce);
-                let policy = Arc::clone(&self.policy);
+                let policy = Arc::clone(&self.context.policy);
                 self.queue_text(member, |out| {
                     reply::failure(action, Some(info_hash), policy.message(refused), out);
                 });
@@ -147,9 +147,9 @@ impl Inner {
                 Outcome::Refused(refused.refusal)
             }
         };
-        self.tally.reply(member.family, Kind::Announce, outcome);
+        self.context.tally.reply(member.family, Kind::Announce, outcome);
         let offers = self.targets.len();
-        self.log(member, announcement.ip, Kind::Announce, outcome, |record| {
+        self.log(announcement.ip, Kind::Announce, outcome, |record| {
             record.info_hash = Some(announcement.info_hash);
             let (event, peer_id) = (announcement.event, Some(announcement.peer_id));
             record.announced = Some(AnnouncedPeer { event, port: 0, peer_id });
@@ -160,7 +160,7 @@ impl Inner {
         });
     }
 
-    /// Adds or refreshes a peer, with the offers in `self.offers`, and stores their targets in `self.targets`.
+    /// Adds or refreshes a peer with the offers in `self.offers`, and stores their targets in `self.targets`.
     pub(super) fn enter(
         &mut self,
         member: &mut Member,
@@ -185,7 +185,7 @@ impl Inner {
         excess: Excess,
         now: Now,
     ) -> Result<Counts, Refusal> {
-        match self.policy.handle_excess(ip, excess) {
+        match self.context.policy.handle_excess(ip, excess) {
             Handling::Exempt => {
                 let entered = self.enter_or_prune(member, &Joining { is_exempt: true, ..joining }, now);
                 entered.map_err(|rejected| match rejected {
@@ -196,14 +196,14 @@ impl Inner {
             // No other client could answer its offers, so none is relayed.
             Handling::Answer => {
                 self.targets.clear();
-                self.tally.unregistered(member.family, excess.into());
+                self.context.tally.unregistered(member.family, excess.into());
                 Ok(self.swarms.scrape(&joining.key))
             }
             Handling::Refuse(refusal) => Err(refusal),
         }
     }
 
-    /// Adds or refreshes a peer. A client with a full list of peers may have some that the swarms have forgotten.
+    /// Adds or refreshes a peer. If the client's list of peers is full, drops those that the swarms have forgotten.
     fn enter_or_prune(
         &mut self,
         member: &mut Member,
@@ -212,7 +212,7 @@ impl Inner {
     ) -> Result<Counts, Rejected> {
         let &Joining { info_hash, peer_id, action, .. } = joining;
         let worker = self.dispatcher.worker();
-        let torrents_max = as_usize(self.policy.config().webtorrent.torrents_per_connection_max);
+        let torrents_max = as_usize(self.context.policy.config().webtorrent.torrents_per_connection_max);
         // Most announces are of known peers. The list is looked at only if this one is new to the swarm.
         let has_few = member.peers().len() < torrents_max.min(PEER_IDS_PER_TORRENT_MAX);
         let mut announced = self.enter_swarm(member, joining, has_few, now);
@@ -220,7 +220,9 @@ impl Inner {
             if !member.may_add(&self.swarms, worker, &info_hash) {
                 return Err(Rejected::For(Refusal::TooManyPeerIds));
             }
-            if member.peers().len() < torrents_max || member.prune(&self.swarms, worker, &mut self.rng) {
+            if member.peers().len() < torrents_max
+                || member.prune(&self.swarms, worker, &mut self.context.rng)
+            {
                 announced = self.enter_swarm(member, joining, true, now);
             }
         }
@@ -244,7 +246,7 @@ impl Inner {
         info_hash: InfoHash,
         peer_id: PeerId,
     ) {
-        if let Some(recorder) = &mut self.recorder {
+        if let Some(recorder) = &mut self.context.recorder {
             recorder.record_presence(change, action, info_hash, (peer_id, member.source()));
         }
     }
@@ -266,6 +268,6 @@ impl Inner {
             is_exempt,
             offers: &self.offers,
         };
-        self.swarms.announce(key, &announce, now.monotonic_s, &mut self.rng, &mut self.targets)
+        self.swarms.announce(key, &announce, now.monotonic_s, &mut self.context.rng, &mut self.targets)
     }
 }

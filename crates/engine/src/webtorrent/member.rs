@@ -9,15 +9,15 @@ use shoal_relay::{Address, Source, Swarms, TokenBucket};
 use crate::counter::Family;
 use crate::tokens::SocketToken;
 
-/// Maximum number of peer ids with which a connection takes part in one torrent. Ordinary clients have one, or two for a
-/// moment.
+/// Maximum number of peer ids with which a connection takes part in one torrent. Ordinary clients have one, or
+/// briefly two.
 pub(super) const PEER_IDS_PER_TORRENT_MAX: usize = 4;
 
-/// How many peers of a full list are checked at a time for peers that the swarms have forgotten.
+/// How many peers of a full list are checked at a time, to find those that the swarms have forgotten.
 const PRUNED_AT_ONCE: usize = 16;
 
-/// A connected client: its connection, its source and its peers. It owns no heap memory before its first
-/// announce, and 40 bytes per peer from then on.
+/// A connected client: its connection, its source and its peers. It owns no heap memory before its first announce,
+/// and 40 bytes per peer from then on.
 #[derive(Debug)]
 pub struct Member {
     handle: Handle,
@@ -33,7 +33,6 @@ pub struct Member {
 
 const _: () = assert!(size_of::<Member>() <= 56, "there may be a hundred thousand of them");
 
-/// A client's identity in one swarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) info_hash: InfoHash,
@@ -66,7 +65,7 @@ impl Member {
         self.source
     }
 
-    /// Returns the memory size of the list of its peers and of its token.
+    /// Returns the memory of its list of peers and of its token.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.peers.capacity() * size_of::<Peer>() + self.token.held_bytes()
@@ -86,8 +85,8 @@ impl Member {
         core::mem::take(&mut self.peers)
     }
 
-    /// Returns whether it may have one more peer of a torrent. If it has as many as it may, those that the swarms have
-    /// forgotten are removed.
+    /// Returns whether the client may have one more peer of a torrent. At the limit, removes the peers that the
+    /// swarms have forgotten.
     pub(super) fn may_add(&mut self, swarms: &Swarms, worker: u16, info_hash: &InfoHash) -> bool {
         let is_full = |peers: &[Peer]| {
             peers.iter().filter(|peer| peer.info_hash == *info_hash).count() >= PEER_IDS_PER_TORRENT_MAX
@@ -100,7 +99,6 @@ impl Member {
         !is_full(&self.peers)
     }
 
-    /// Records a peer that the swarms have admitted.
     pub(super) fn add(&mut self, peer: Peer) {
         if self.peers.contains(&peer) {
             return;
@@ -112,7 +110,6 @@ impl Member {
         self.peers.push(peer);
     }
 
-    /// Removes a peer that has left.
     pub(super) fn remove(&mut self, peer: &Peer) {
         if let Some(index) = self.peers.iter().position(|other| other == peer) {
             self.peers.swap_remove(index);
@@ -122,8 +119,8 @@ impl Member {
         }
     }
 
-    /// Checks some peers drawn at random and removes those that the swarms have forgotten. It checks only some
-    /// because a full client asks often. Returns whether it removed any.
+    /// Checks some random peers and removes those that the swarms have forgotten. It checks only some because a full
+    /// client asks often. Returns whether it removed any.
     pub(super) fn prune(&mut self, swarms: &Swarms, worker: u16, rng: &mut fastrand::Rng) -> bool {
         let address = self.address(worker);
         let before = self.peers.len();

@@ -1,15 +1,15 @@
 //! The clients of other nodes of a cluster, for the thread that exchanges messages with those nodes.
 //!
-//! The swarms know a peer of another node by the address of that node. Workers write offers and answers for such peers to one
-//! mailbox; this module collects them by node, and delivers those of other nodes to the connections of this one. An offer is
-//! recorded as pending at both nodes, so that its answer finds the way back by itself.
+//! The swarms know a peer of another node by the node's address. Workers write offers and answers for such peers to
+//! one mailbox. This module sorts them by node, and delivers messages from other nodes to connections of this one.
+//! Both nodes record an offer as pending, so that its answer finds the way back.
 //!
-//! It must not know how messages travel. A node that does not take its messages loses them: its queue is bounded, like that
-//! of a connection.
+//! The module must not know how messages travel. A node that does not take its messages loses them: its queue is
+//! bounded, like the queue of a connection.
 //!
-//! An offer carries the source of its sender, since it may arrive before the batch that tells of the sender. Other
-//! nodes know one peer of each id at a node, and offers for it go to the first connection with that id. The source of a
-//! peer comes as keyed hashes, so that the peer counts towards the share of that source.
+//! An offer carries its sender's source, since it may arrive before the batch that introduces the sender. Other nodes
+//! know one peer of each id at a node, and offers for it go to the first connection with that id. A peer's source
+//! comes as keyed hashes, so that the peer counts towards its source's share.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use super::remote::{self, Content, RemoteMessage};
 /// Maximum number of nodes.
 const NODES_MAX: usize = 256;
 
-/// Limits of the queue of messages to a node: as much as a hundred connections may have.
+/// Limits of the queue of messages to a node: as much as for a hundred connections.
 const QUEUE_LIMITS: QueueLimits = QueueLimits { queue_bytes_max: 4 << 20, reply_bytes_max: 4 << 20 };
 
 labels! {
@@ -73,7 +73,7 @@ pub struct Nodes {
     counters: Arc<NodeCounters>,
 }
 
-/// The place of a node. The generation of its handle rises with each node that has it.
+/// The place of a node. The generation of the handle rises with each node in this place.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     node: Option<u64>,
@@ -81,14 +81,14 @@ struct Slot {
 }
 
 impl Nodes {
-    /// Creates the clients of no node. The mailboxes must be those of [`Mailboxes::with_remote`].
+    /// Creates an empty set of clients. The mailboxes must come from [`Mailboxes::with_remote`].
     #[must_use]
     pub fn new(swarms: Arc<Swarms>, mailboxes: Arc<Mailboxes>) -> Self {
         let dispatcher = Dispatcher::new(REMOTE_WORKER, mailboxes).with_limits(QUEUE_LIMITS);
         Self { swarms, dispatcher, slots: Vec::new(), counters: Arc::default() }
     }
 
-    /// Applies changes of the clients of the node `from`. Torrents that are not `permitted` are left out.
+    /// Applies changes of the clients of the node `from`. Skips torrents that are not `permitted`.
     pub fn apply(
         &mut self,
         from: u64,
@@ -139,8 +139,8 @@ impl Nodes {
         }
     }
 
-    /// Collects what workers have written for other nodes, calls `send` with each of these nodes and its messages, and wakes
-    /// with `wake` the workers to which messages of other nodes were delivered. To be called several times a second.
+    /// Collects the messages of workers for other nodes, and calls `send` with each node and its messages. Calls
+    /// `wake` for each worker that has got messages from other nodes. To be called several times a second.
     pub fn exchange(&mut self, mut send: impl FnMut(u64, &[u8]), mut wake: impl FnMut(u16)) {
         self.dispatcher.collect();
         while let Some(handle) = self.dispatcher.next_to_flush() {
@@ -157,8 +157,8 @@ impl Nodes {
         self.counters.messages.of(ForwardedMessage::Dropped).add(lost);
     }
 
-    /// Divides messages for a node, as [`exchange`](Self::exchange) hands them out, into pieces of at most `bytes_max` that hold
-    /// whole messages. A message that is longer is left out.
+    /// Divides messages for a node, as [`exchange`](Self::exchange) passes them, into pieces of at most `bytes_max`
+    /// with whole messages. Skips longer messages.
     pub fn split(messages: &[u8], bytes_max: usize) -> impl Iterator<Item = &[u8]> {
         remote::pieces(messages, bytes_max)
     }
@@ -182,7 +182,7 @@ impl Nodes {
                 let (offer, source) = (self.swarms.offer_key(offer_id), Source::from_bytes(source));
                 let receive = || self.swarms.receive_offer(&key, from, (&peer_id, &to), offer, now_s);
                 let mut received = receive();
-                // An offer may arrive before the batch that tells of its sender, and of its role.
+                // An offer may arrive before the batch that introduces its sender and the sender's role.
                 let announce = RemoteAnnounce { node: from, source, peer_id, action: Action::Leech };
                 if received == ReceivedOffer::UnknownOfferer
                     && let Ok(older) = self.swarms.announce_remote(&key, &announce, now_s)
@@ -228,7 +228,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the handle of a node, which gets one if there is room.
+    /// Returns the handle of a node. A new node gets one if there is room.
     fn meet(&mut self, node: u64) -> Option<Handle> {
         if let Some(handle) = self.handle(node) {
             return Some(handle);

@@ -1,4 +1,4 @@
-//! Offers and answers, which clients have for each other.
+//! Offers and answers between clients.
 
 use shoal_relay::{AnswerMatch, MESSAGE_BYTES_MIN, MessageKind, WriteError};
 use shoal_wire::websocket::frame;
@@ -10,13 +10,13 @@ use super::{Inner, loss};
 use crate::Now;
 use crate::counter::{Kind, Loss, Relay, Tally};
 
-/// Bytes that surround an offer and its id in the relayed message, including the head of the frame, if no byte of
-/// the info hash or the peer id has to be escaped.
+/// Bytes around an offer and its id in the relayed message, including the head of the frame, if no byte of the info
+/// hash or the peer id needs an escape.
 const OFFER_HEAD_BYTES: usize = 114;
 
 impl Inner {
-    /// Stores the keys of the offers to relay in `self.offers`: no more than are wanted, and no more than the
-    /// sender's allowance covers now, except that the last offer may exceed it.
+    /// Stores the keys of the offers to relay in `self.offers`: no more than wanted, and no more than the sender's
+    /// allowance covers now, except that the last offer may exceed it.
     pub(super) fn name_offers(&mut self, member: &Member, announce: &Announce<'_>, wanted: usize, now: Now) {
         let (swarms, mut room) = (&self.swarms, [0; OFFER_ID_BYTES_MAX]);
         let mut bytes_left = swarms.relay_bytes_available(member.source(), member.bucket, now.monotonic_s);
@@ -30,10 +30,10 @@ impl Inner {
             bytes_left = bytes_left.saturating_sub(charged_bytes(&offer));
             self.offers.push(swarms.offer_key(offer.offer_id.bytes(&mut room)));
         }
-        self.tally.lose(Loss::RateLimited, refused);
+        self.context.tally.lose(Loss::RateLimited, refused);
     }
 
-    /// Relays the offers of an announce to the targets that were drawn for them.
+    /// Relays the offers of an announce to their drawn targets.
     pub(super) fn relay_offers(&mut self, member: &mut Member, announce: &Announce<'_>, now: Now) {
         if self.targets.is_empty() {
             return;
@@ -43,7 +43,7 @@ impl Inner {
         for (target, offer) in self.targets.iter().zip(announce.offers.iter()) {
             bytes += charged_bytes(&offer);
             if !self.swarms.admit_offer(member.source(), target, now.monotonic_s) {
-                self.tally.lose(Loss::RateLimited, 1);
+                self.context.tally.lose(Loss::RateLimited, 1);
                 continue;
             }
             let write_frame = |out: &mut Vec<u8>| {
@@ -62,14 +62,14 @@ impl Inner {
                     write_frame(out);
                 }
             });
-            count_relayed(&mut self.tally, Relay::Offer, written);
+            count_relayed(&mut self.context.tally, Relay::Offer, written);
         }
         self.swarms.charge_relay(member.source(), &mut member.bucket, bytes, now.monotonic_s);
     }
 
-    /// Relays an answer to the client that awaits it. The sender gets no reply in any case.
+    /// Relays an answer to the client that awaits it. The sender never gets a reply.
     pub(super) fn answer(&mut self, member: &Member, answer: &Answer<'_>, now: Now) {
-        self.tally.request(member.family, Kind::Answer);
+        self.context.tally.request(member.family, Kind::Answer);
         let answerer = member.address(self.dispatcher.worker());
         let mut room = [0; OFFER_ID_BYTES_MAX];
         let offer_id = answer.offer_id.bytes(&mut room);
@@ -97,16 +97,15 @@ impl Inner {
                         write_frame(out);
                     }
                 });
-                count_relayed(&mut self.tally, Relay::Answer, written);
+                count_relayed(&mut self.context.tally, Relay::Answer, written);
             }
-            AnswerMatch::NotPending => self.tally.lose(Loss::Unawaited, 1),
-            AnswerMatch::PeerGone => self.tally.lose(Loss::Gone, 1),
+            AnswerMatch::NotPending => self.context.tally.lose(Loss::Unawaited, 1),
+            AnswerMatch::PeerGone => self.context.tally.lose(Loss::Gone, 1),
         }
     }
 }
 
-/// Returns how many bytes a sender is charged for an offer: the size of the message that relays it, or more if that is
-/// small.
+/// Returns how many bytes a sender is charged for an offer: the size of the relaying message, with a minimum.
 fn charged_bytes(offer: &Offer<'_>) -> u64 {
     let bytes = OFFER_HEAD_BYTES + offer.offer_id.raw().len() + offer.offer.len();
     (bytes as u64).max(MESSAGE_BYTES_MIN)

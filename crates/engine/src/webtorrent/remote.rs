@@ -1,8 +1,8 @@
 //! Messages between clients of different nodes of a cluster.
 //!
-//! A message is the frame that its receiver gets, and what the node of the receiver has to know to deliver it. The node of the
-//! sender has read the frame from a client, so the content is that client's; whether it is one whole frame is checked
-//! again, since a part of one would garble everything behind it.
+//! A message is the frame for its receiver, and the data that the receiver's node needs for the delivery. The
+//! sender's node has read the content from a client, so the content is that client's. The frame is checked again to
+//! be one whole frame, since a partial one would garble all later messages.
 //!
 //! | Field | Bytes |
 //! |---|---|
@@ -39,7 +39,8 @@ pub struct RemoteMessage<'a> {
 pub enum Content<'a> {
     /// An offer.
     Offer {
-        /// The source of its sender, as its node knows it. The message may arrive before the node has told of the sender.
+        /// The source of the sender, as its node knows it. The message may arrive before the node has introduced the
+        /// sender.
         source: [u8; 7],
         /// The sender.
         from: PeerId,
@@ -60,7 +61,7 @@ pub enum Content<'a> {
 }
 
 impl RemoteMessage<'_> {
-    /// Appends a message, whose frame `write` appends.
+    /// Appends a message. `write` appends its frame.
     ///
     /// # Panics
     /// Panics if the offer id is longer than 255 bytes, or the frame than 4 GiB.
@@ -86,7 +87,7 @@ impl RemoteMessage<'_> {
         out[start..start + 4].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Returns the messages in `bytes`, up to the first that is malformed. Then the last item is `None`.
+    /// Returns the messages in `bytes`. The last item is `None` if a malformed message ends them.
     pub fn decode_all(bytes: &[u8]) -> impl Iterator<Item = Option<RemoteMessage<'_>>> {
         let mut rest = bytes;
         core::iter::from_fn(move || {
@@ -110,7 +111,7 @@ fn split<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(message)
 }
 
-/// Divides messages into pieces of at most `bytes_max` that hold whole messages. A message that is longer is left out.
+/// Divides messages into pieces of at most `bytes_max` with whole messages. Skips longer messages.
 pub(super) fn pieces(messages: &[u8], bytes_max: usize) -> impl Iterator<Item = &[u8]> {
     let mut rest = messages;
     core::iter::from_fn(move || {
@@ -123,7 +124,7 @@ pub(super) fn pieces(messages: &[u8], bytes_max: usize) -> impl Iterator<Item = 
             } else if end > 0 {
                 break;
             } else {
-                // This one fits no piece.
+                // This message fits no piece.
                 begin = ahead;
             }
         }

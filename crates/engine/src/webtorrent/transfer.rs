@@ -1,13 +1,13 @@
 //! Clients that another process continues.
 //!
-//! This module owns what one process has to know of a client of the other. Offers that wait for an answer move with the
-//! client that made them. Their keys are made of the connections of the old process, so a client that moves is known by its
-//! former connection too, until those offers have expired.
+//! This module owns the state of a client that moves between two processes. Offers that wait for an answer move with
+//! the client that made them. Their keys contain the connections of the old process, so a moved client also keeps its
+//! former connection, until those offers have expired.
 //!
 //! A WebSocket takes its peers along: it leaves the swarms of the old process and joins those of the new one with its
-//! role, age and download. The limits of its source count it there, but do not refuse it. Room and lists do. The old
-//! process names the sources of its peers before its first connection, since the image counts them as well, and the new
-//! process subtracts them.
+//! role, age and download. The limits of its source count it in the new process, but do not refuse it. Room and lists
+//! may refuse it. The image already counts the sources of its peers, so the old process names them before its first
+//! connection, and the new process subtracts them.
 
 use core::net::IpAddr;
 use std::collections::HashMap;
@@ -29,11 +29,9 @@ const PENDING_OFFERS_MAX: usize = 1024;
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MemberState {
     peers: Vec<PeerState>,
-    /// The worker and the handle of its connection in the old process.
+    /// The worker and the handle of the client's connection in the old process.
     former: (u16, u32, u32),
-    /// The state of its relay allowance.
     bucket: u32,
-    /// The text of its token.
     token: Option<Vec<u8>>,
 }
 
@@ -47,14 +45,15 @@ struct PeerState {
     is_download_decided: bool,
     swarm_completed: u32,
     swarm_age_s: u32,
-    /// The keys of its pending offers, and the seconds for which their answers are accepted.
+    /// The keys of the peer's pending offers, and the seconds for which their answers are accepted.
     pending_offers: Vec<([u32; 2], u32)>,
 }
 
 /// The connections that clients had in the old process.
 ///
-/// An offer of before is answered on the connection that has replaced its receiver's. A former connection never stands for
-/// an offer of this process in practice: the answer would have to name the id of an offer that its client has not received.
+/// An answer to an offer of the old process goes to the connection that has replaced the offerer's. In practice, a
+/// former connection never matches an offer of this process: the answer would have to name the id of an offer that
+/// its client has not received.
 #[derive(Debug, Default)]
 pub(super) struct FormerConnections {
     addresses: HashMap<Handle, Address>,
@@ -67,12 +66,12 @@ impl FormerConnections {
         self.until_s = now_s.saturating_add(PENDING_OFFER_S);
     }
 
-    /// Returns the connection that the client of this one had in the old process.
+    /// Returns the connection that this client had in the old process.
     pub(super) fn find(&self, handle: Handle) -> Option<Address> {
         self.addresses.get(&handle).copied()
     }
 
-    /// Forgets all of them when no offer of before is pending any more.
+    /// Forgets all connections when no offer of the old process is pending any more.
     pub(super) fn trim(&mut self, now_s: u32) {
         if self.until_s < now_s && !self.addresses.is_empty() {
             self.addresses = HashMap::new();
@@ -81,11 +80,11 @@ impl FormerConnections {
 }
 
 impl Responder {
-    /// Maximum memory that the pending offers of a client take in its encoded state.
+    /// Maximum memory of a client's pending offers in its encoded state.
     pub const PENDING_OFFERS_BYTES_MAX: usize = 12 * PENDING_OFFERS_MAX;
 
-    /// Returns the state of a client, for [`attach`](Self::attach) in another process. Returns `None` if the client has to
-    /// stay: its token is refused for good, and only this process knows why.
+    /// Returns the state of a client, for [`attach`](Self::attach) in another process. Returns `None` if the client
+    /// has to stay: its token is refused for good, and only this process knows why.
     #[must_use]
     pub fn state_of(&self, member: &Member, now: Now) -> Option<MemberState> {
         let token = member.token.text().ok()?.map(<[u8]>::to_vec);
@@ -104,8 +103,7 @@ impl Responder {
         Some(MemberState { peers, former, bucket: member.bucket.to_bits(), token })
     }
 
-    /// Registers a client of another process at `ip`, with its peers: those that the lists permit here, and for which
-    /// there is room.
+    /// Registers a client of another process at `ip`, with the peers that the lists permit and that fit.
     #[must_use]
     pub fn attach(&mut self, handle: Handle, ip: IpAddr, state: MemberState, now: Now) -> Member {
         let MemberState { peers, former: (worker, index, generation), bucket, token } = state;
@@ -116,12 +114,12 @@ impl Responder {
             Member::new(handle, ip, inner.swarms.source(ip), SocketToken::resume(token.as_deref()));
         member.bucket = TokenBucket::from_bits(bucket);
         let connection = (member.address(inner.dispatcher.worker()), member.source());
-        let torrents_max = as_usize(inner.policy.config().webtorrent.torrents_per_connection_max);
+        let torrents_max = as_usize(inner.context.policy.config().webtorrent.torrents_per_connection_max);
         for peer in peers.into_iter().take(torrents_max) {
             let (info_hash, peer_id) = (InfoHash(peer.info_hash), PeerId(peer.peer_id));
             let key = inner.swarms.swarm_key(&info_hash);
             let membership = peer.membership();
-            if inner.policy.check_lists(ip, &info_hash).is_ok()
+            if inner.context.policy.check_lists(ip, &info_hash).is_ok()
                 && inner.swarms.resume(&key, &peer_id, connection, &membership, now.monotonic_s).is_ok()
             {
                 member.add(Peer { info_hash, peer_id });

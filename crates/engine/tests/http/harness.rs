@@ -12,7 +12,9 @@ use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
+use shoal_engine::context::Context;
 use shoal_engine::counter::{Counters, Family, Kind, Outcome, Tally};
+use shoal_engine::policy::Protocol;
 use shoal_engine::{Now, http, udp};
 use shoal_store::Store;
 use shoal_wire::udp::{Announce, Options, Reply, Request, TransactionId};
@@ -114,8 +116,15 @@ impl Tracker {
         let store = Arc::new(Store::with_shards(store, 8).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
         let policy = Arc::new(policy(config));
-        let http = http::Responder::new(Arc::clone(&policy), Arc::clone(&store), tally, rng.clone());
-        let udp = udp::Responder::new(policy, &KEY, Arc::clone(&store), Tally::default(), rng);
+        let http = http::Responder::new(
+            Context::new(Protocol::Http, Arc::clone(&policy), tally, rng.clone()),
+            Arc::clone(&store),
+        );
+        let udp = udp::Responder::new(
+            Context::new(Protocol::Udp, policy, Tally::default(), rng),
+            &KEY,
+            Arc::clone(&store),
+        );
         Self {
             http,
             udp,

@@ -68,15 +68,6 @@ fn more_than_any_request_holds_are_left_out() {
 }
 
 #[test]
-fn a_torrent_that_is_named_twice_comes_once() {
-    let mut tracker = Tracker::new(&Config::default());
-    tracker.announce(v4(1), &seeder(1));
-    let reply = tracker.scrape(v4(9), &all_named(&[HASH, hash(1), HASH, HASH]));
-    assert_eq!(reply.find("files").unwrap().dictionary().len(), 2);
-    assert_eq!(counts_of(&reply, &HASH), Some([1, 0, 0]));
-}
-
-#[test]
 fn a_scrape_of_nothing_is_refused_unless_the_operator_allows_it() {
     let mut closed = Tracker::new(&Config::default());
     for query in ["", "x=y", "&&"] {

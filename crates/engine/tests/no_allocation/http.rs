@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_access::token::Url;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
+use shoal_engine::policy::Protocol;
 
 use crate::{HOSTS, NOW, TORRENTS, all_have_joined, store};
 
@@ -41,7 +43,10 @@ fn query(rng: &mut fastrand::Rng, host: u8, scrapes: bool) -> String {
 fn the_steady_state_allocates_nothing() {
     let store = store();
     let mut rng = fastrand::Rng::with_seed(5);
-    let mut responder = Responder::new(Arc::default(), Arc::clone(&store), Tally::default(), rng.fork());
+    let mut responder = Responder::new(
+        Context::new(Protocol::Http, Arc::default(), Tally::default(), rng.fork()),
+        Arc::clone(&store),
+    );
     let mut body = Vec::with_capacity(BODY_BYTES);
     let mut run = |requests: u32| {
         let mut allocations = 0;

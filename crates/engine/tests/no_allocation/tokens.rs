@@ -9,9 +9,10 @@ use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::connection_id::ConnectionIds;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
 use shoal_engine::limits::SourceRates;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::{http, udp};
 use shoal_testkit::tokens::{Issuer, jwks};
@@ -60,11 +61,9 @@ fn announce() -> Announce {
 fn a_known_token_over_udp() {
     let issuer = Issuer::ed25519("ed");
     let mut responder = udp::Responder::new(
-        Arc::new(policy(&issuer)),
+        Context::new(Protocol::Udp, Arc::new(policy(&issuer)), Tally::default(), fastrand::Rng::with_seed(1)),
         &KEY,
         store(),
-        Tally::default(),
-        fastrand::Rng::with_seed(1),
     );
     let source = SocketAddr::from(([10, 0, 0, 1], 6881));
     let connection_id = ConnectionIds::new(&KEY).issue(source.ip(), NOW.unix_s);
@@ -95,10 +94,13 @@ fn a_known_token_over_udp() {
 fn a_known_token_over_http() {
     let issuer = Issuer::ed25519("ed");
     let mut responder = http::Responder::new(
-        Arc::new(policy(&issuer)),
+        Context::new(
+            Protocol::Http,
+            Arc::new(policy(&issuer)),
+            Tally::default(),
+            fastrand::Rng::with_seed(1),
+        ),
         store(),
-        Tally::default(),
-        fastrand::Rng::with_seed(1),
     );
     let mut body = Vec::with_capacity(64 << 10);
     for token in tokens(&issuer) {

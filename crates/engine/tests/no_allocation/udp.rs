@@ -7,8 +7,9 @@ use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::connection_id::ConnectionIds;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::udp::Responder;
 use shoal_wire::udp::{Announce, ConnectionId, Options, Request, TransactionId};
 
@@ -102,8 +103,11 @@ fn the_steady_state_allocates_nothing() {
     let mut config = Config::default();
     config.connection_id.answer_wrong = true;
     let mut rng = fastrand::Rng::with_seed(5);
-    let responder =
-        Responder::new(Arc::new(Policy::new(config)), &KEY, Arc::clone(&store), Tally::default(), rng.fork());
+    let responder = Responder::new(
+        Context::new(Protocol::Udp, Arc::new(Policy::new(config)), Tally::default(), rng.fork()),
+        &KEY,
+        Arc::clone(&store),
+    );
     let mut world = World { rng, responder };
 
     world.run(Phase::Settled, 8000);

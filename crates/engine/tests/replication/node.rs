@@ -10,8 +10,9 @@ use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Delta, Event, InfoHash, PeerId};
 use shoal_config::Config;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::replication::{Applier, RecordedDeltas, Replica, ring};
 use shoal_engine::{Now, http, udp};
 use shoal_store::{Settings, Store};
@@ -73,13 +74,16 @@ impl Node {
         let store = Arc::new(Store::with_shards(settings, 8).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
         let policy = Arc::new(Policy::new(config));
-        let mut http =
-            http::Responder::new(Arc::clone(&policy), Arc::clone(&store), Tally::default(), rng.clone());
-        let mut udp =
-            udp::Responder::new(Arc::clone(&policy), &KEY, Arc::clone(&store), Tally::default(), rng);
-        let ((of_udp, udp_deltas), (of_http, http_deltas)) = (ring(), ring());
-        udp.set_recorder(of_udp);
-        http.set_recorder(of_http);
+        let context = |protocol| {
+            let (recorder, deltas) = ring();
+            let mut context = Context::new(protocol, Arc::clone(&policy), Tally::default(), rng.clone());
+            context.recorder = Some(recorder);
+            (context, deltas)
+        };
+        let ((of_udp, udp_deltas), (of_http, http_deltas)) =
+            (context(Protocol::Udp), context(Protocol::Http));
+        let http = http::Responder::new(of_http, Arc::clone(&store));
+        let udp = udp::Responder::new(of_udp, &KEY, Arc::clone(&store));
         let replica = Replica::new(Applier::new(policy, Arc::clone(&store)));
         Self { store, replica, now: BEGIN, udp, http, recorded: [udp_deltas, http_deltas] }
     }

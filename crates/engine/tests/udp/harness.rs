@@ -11,8 +11,9 @@ use shoal_base::{Event, InfoHash, PeerId, PeerV4, PeerV6};
 use shoal_config::Config;
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
+use shoal_engine::context::Context;
 use shoal_engine::counter::{Counters, Drop, Family, Kind, Outcome, Tally};
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::udp::Responder;
 use shoal_store::Store;
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, ScrapeEntry, TransactionId};
@@ -79,7 +80,11 @@ impl Tracker {
         let counters = tally.counters();
         let store = Arc::new(Store::new(store).expect("address space"));
         let (policy, key) = (Arc::new(policy(config)), ConnectionKey::new([7; 16]));
-        let responder = Responder::new(policy, &key, store, tally, fastrand::Rng::with_seed(3));
+        let responder = Responder::new(
+            Context::new(Protocol::Udp, policy, tally, fastrand::Rng::with_seed(3)),
+            &key,
+            store,
+        );
         Self {
             responder,
             counters,

@@ -17,41 +17,6 @@ fn answers_wrong_ids() -> Config {
 }
 
 #[test]
-fn a_connect_gets_an_id_and_no_more_bytes_than_it_sent() {
-    let mut tracker = Tracker::new(&Config::default());
-    for source in [client_v4(1), client_v6(1)] {
-        let request = bytes_of(&Request::Connect { transaction_id: TRANSACTION });
-        let reply = tracker.datagram(source, &request);
-        assert_eq!(reply.len(), request.len());
-        assert!(matches!(Reply::decode(&reply), Ok(Reply::Connect { transaction_id: TRANSACTION, .. })));
-    }
-    assert_eq!(tracker.requests(Kind::Connect), 2);
-    assert_eq!(tracker.replies(Kind::Connect, Outcome::Ok), 2);
-}
-
-#[test]
-fn an_id_is_bound_to_the_address_but_not_to_the_port() {
-    let mut tracker = Tracker::new(&Config::default());
-    let id = tracker.connect(addr("192.0.2.1:1000"));
-    let request = bytes_of(&announce_request(id, &leecher(6881)));
-    assert!(!tracker.datagram(addr("192.0.2.1:2000"), &request).is_empty());
-    assert!(!tracker.datagram(addr("[::ffff:192.0.2.1]:3000"), &request).is_empty());
-    assert!(tracker.datagram(addr("192.0.2.2:1000"), &request).is_empty());
-    assert!(tracker.datagram(addr("[2001:db8::1]:1000"), &request).is_empty());
-}
-
-#[test]
-fn an_id_outlives_two_minutes_and_ends() {
-    let mut tracker = Tracker::new(&Config::default());
-    let id = tracker.connect(client_v4(1));
-    let request = bytes_of(&announce_request(id, &leecher(6881)));
-    tracker.now.unix_s += 240;
-    assert!(!tracker.datagram(client_v4(1), &request).is_empty());
-    tracker.now.unix_s += 120;
-    assert!(tracker.datagram(client_v4(1), &request).is_empty());
-}
-
-#[test]
 fn a_wrong_id_gets_silence_by_default_and_is_counted() {
     let mut tracker = Tracker::new(&Config::default());
     let scrape = Request::Scrape { connection_id: WRONG, transaction_id: TRANSACTION, info_hashes: &[HASH] };

@@ -1,100 +1,7 @@
 //! Effects of an announce, and the messages that its sender receives.
 
-use crate::harness::{
-    HASH, OTHER_HASH, Tracker, announce, configured, failure, leecher, offer_heard, offers, peer_id,
-    relay_settings, reply, seeder, v4, v6,
-};
+use crate::harness::{HASH, Tracker, configured, failure, leecher, peer_id, relay_settings, reply};
 use shoal_config::Config;
-
-#[test]
-fn counts_are_those_of_the_swarm_with_the_announcer_and_of_both_families() {
-    let mut tracker = Tracker::new(&Config::default());
-    let (mut first, mut second) = (tracker.connect(v4(1)), tracker.connect(v6(1)));
-    assert_eq!(tracker.ask(&mut first, &leecher(1, "")), [reply(0, 1)]);
-    assert_eq!(tracker.ask(&mut second, &seeder(2, "")), [reply(1, 1)]);
-    assert_eq!(tracker.ask(&mut first, &leecher(1, "")), [reply(1, 1)], "once, however often it announces");
-    assert_eq!(tracker.ask(&mut first, &announce(OTHER_HASH, 1, "")).len(), 1);
-    assert_eq!((tracker.counts(HASH), tracker.counts(OTHER_HASH)), ([1, 1, 0], [0, 1, 0]));
-}
-
-#[test]
-fn the_reply_comes_first() {
-    let mut tracker = Tracker::new(&Config::default());
-    let mut socket = tracker.newcomer();
-    tracker.say(&mut socket, &leecher(1, ""));
-    // Two peers share one socket: the offer comes back over it.
-    tracker.say(&mut socket, &leecher(2, &format!(r#","offers":{}"#, offers("x", 1))));
-    assert_eq!(tracker.received(&socket), [reply(0, 1), reply(0, 2), offer_heard(2, "x-0")]);
-}
-
-#[test]
-fn a_client_that_does_not_know_what_is_left_is_a_leecher() {
-    for left in
-        ["", r#""left":null"#, r#""left":-1"#, r#""left":99999999999999999999999"#, r#""left":"much""#]
-    {
-        let mut tracker = Tracker::new(&Config::default());
-        let mut client = tracker.newcomer();
-        assert_eq!(tracker.ask(&mut client, &announce(HASH, 1, left)), [reply(0, 1)], "{left}");
-    }
-}
-
-#[test]
-fn unknown_events_are_updates() {
-    for event in [r#""paused""#, r#""<regular>""#, r#""started""#, r#""""#, "null", "7"] {
-        let mut tracker = Tracker::new(&Config::default());
-        let mut client = tracker.newcomer();
-        let received = tracker.ask(&mut client, &seeder(1, &format!(r#","event":{event}"#)));
-        assert_eq!(received, [reply(1, 0)], "{event}");
-    }
-}
-
-#[test]
-fn completed_makes_a_seeder_whatever_is_left_and_counts_once() {
-    for left in ["", r#""left":null,"#, r#""left":5,"#] {
-        let mut tracker = Tracker::new(&Config::default());
-        let mut client = tracker.newcomer();
-        tracker.say(&mut client, &leecher(1, ""));
-        for _ in 0..3 {
-            tracker.say(&mut client, &announce(HASH, 1, &format!(r#"{left}"event":"completed""#)));
-        }
-        assert_eq!(tracker.received(&client)[1..], [reply(1, 0), reply(1, 0), reply(1, 0)]);
-        assert_eq!(tracker.counts(HASH), [1, 0, 1]);
-    }
-}
-
-#[test]
-fn stopped_leaves_with_a_normal_reply_and_creates_nothing() {
-    let mut tracker = Tracker::new(&Config::default());
-    let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
-    tracker.say(&mut one, &seeder(1, ""));
-    tracker.say(&mut other, &leecher(2, ""));
-    tracker.received(&one);
-    tracker.received(&other);
-    let stopped = format!(r#","event":"stopped","offers":{}"#, offers("x", 3));
-    assert_eq!(tracker.ask(&mut other, &leecher(2, &stopped)), [reply(1, 0)]);
-    assert_eq!(tracker.received(&one), [""; 0], "its offers go to no peer");
-    assert_eq!(tracker.ask(&mut other, &leecher(2, &stopped)), [reply(1, 0)], "again");
-    assert_eq!(tracker.ask(&mut one, &seeder(1, &stopped)), [reply(0, 0)]);
-    assert_eq!(tracker.swarms.totals().swarms, 0);
-    tracker.say(&mut one, &announce(OTHER_HASH, 1, r#""event":"stopped""#));
-    assert_eq!(tracker.swarms.totals().swarms, 0);
-}
-
-#[test]
-fn when_a_socket_closes_all_its_peers_leave() {
-    let mut tracker = Tracker::new(&Config::default());
-    let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
-    for torrent in ["aaaaaaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbbbbbb", "cccccccccccccccccccc"] {
-        tracker.say(&mut one, &announce(torrent, 1, ""));
-        tracker.say(&mut one, &announce(torrent, 2, ""));
-        tracker.say(&mut other, &announce(torrent, 3, ""));
-    }
-    assert_eq!(tracker.swarms.totals().leechers, 9);
-    tracker.leave(one);
-    assert_eq!(tracker.swarms.totals().leechers, 3);
-    tracker.leave(other);
-    assert_eq!(tracker.swarms.totals().swarms, 0);
-}
 
 #[test]
 fn who_is_silent_is_forgotten_and_may_come_back() {
@@ -110,45 +17,6 @@ fn who_is_silent_is_forgotten_and_may_come_back() {
     assert_eq!(tracker.ask(&mut one, &leecher(1, "")), [reply(0, 2)]);
     tracker.leave(one);
     assert_eq!(tracker.counts(HASH), [0, 1, 0]);
-}
-
-#[test]
-fn intervals_carry_jitter() {
-    let settings = configured(|config| {
-        config.webtorrent.interval_s = 100;
-        (config.announce.interval_s, config.announce.interval_jitter_s) = (1000, 30);
-    });
-    let relay = relay_settings();
-    let (swarms, mailboxes) = (shoal_relay::Swarms::new(&relay).into(), shoal_relay::Mailboxes::new(1));
-    let mut tracker = Tracker::with(1, &settings, swarms, &mailboxes);
-    let mut client = tracker.newcomer();
-    let mut seen = [false; 4];
-    for _ in 0..200 {
-        let received = tracker.ask(&mut client, &leecher(1, "")).remove(0);
-        let interval =
-            received.split(r#""interval":"#).nth(1).and_then(|rest| rest.split(',').next()).unwrap();
-        seen[interval.parse::<usize>().unwrap() - 100] = true;
-    }
-    assert_eq!(seen, [true; 4]);
-}
-
-#[test]
-fn private_addresses_are_refused_if_the_operator_says_so() {
-    let strict = configured(|config| config.address.private = shoal_config::PrivateAddresses::Refuse);
-    for (ip, settings, reason) in [
-        ("192.168.1.1", Config::default(), None),
-        ("192.168.1.1", strict.clone(), Some("private addresses are not served by this tracker")),
-        ("fe80::1", strict.clone(), Some("private addresses are not served by this tracker")),
-        ("224.0.0.1", Config::default(), Some("your address cannot be announced")),
-        ("77.1.1.1", strict, None),
-    ] {
-        let mut tracker = Tracker::new(&settings);
-        let mut client = tracker.connect(ip.parse().unwrap());
-        let refused = |reason| failure("announce", Some(HASH), reason);
-        let expected = reason.map_or_else(|| reply(0, 1), refused);
-        assert_eq!(tracker.ask(&mut client, &leecher(1, "")), [expected], "{ip}");
-        assert_eq!(tracker.ask(&mut client, &leecher(1, r#","event":"stopped""#)), [reply(0, 0)]);
-    }
 }
 
 #[test]

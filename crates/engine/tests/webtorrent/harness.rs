@@ -11,7 +11,9 @@ use shoal_base::transport::stream::Handle;
 use shoal_base::{Counts, InfoHash, Presence};
 use shoal_config::Config;
 use shoal_engine::Now;
+use shoal_engine::context::Context;
 use shoal_engine::counter::{Counters, Tally};
+use shoal_engine::policy::Protocol;
 use shoal_engine::replication::{RecordedDeltas, presence_ring};
 use shoal_engine::tokens::SocketToken;
 use shoal_engine::webtorrent::{Member, Responder};
@@ -34,6 +36,8 @@ pub(crate) struct Tracker {
 }
 
 struct Worker {
+    /// The changes of its peers for other nodes.
+    recorded: Option<RecordedDeltas<Presence>>,
     responder: Responder,
     counters: Arc<Counters>,
     /// Messages that its connections have received and their tests have not read.
@@ -161,8 +165,12 @@ impl Tracker {
             let counters = tally.counters();
             let dispatcher = Dispatcher::new(number, Arc::clone(mailboxes));
             let rng = fastrand::Rng::with_seed(u64::from(number));
-            let responder = Responder::new(Arc::clone(&policy), Arc::clone(&swarms), dispatcher, tally, rng);
-            Worker { responder, counters, received: BTreeMap::new(), pinged: BTreeSet::new() }
+            let mut context = Context::new(Protocol::WebTorrent, Arc::clone(&policy), tally, rng);
+            let (recorder, recorded) = presence_ring();
+            context.recorder = Some(recorder);
+            let responder = Responder::new(context, Arc::clone(&swarms), dispatcher);
+            let recorded = Some(recorded);
+            Worker { responder, counters, recorded, received: BTreeMap::new(), pinged: BTreeSet::new() }
         };
         let workers = (0..workers).map(worker).collect();
         Self {
@@ -173,14 +181,9 @@ impl Tracker {
         }
     }
 
-    /// Records the changes of all peers for other nodes.
-    pub(crate) fn record(&mut self) -> Vec<RecordedDeltas<Presence>> {
-        let record = |worker: &mut Worker| {
-            let (recorder, recorded) = presence_ring();
-            worker.responder.set_recorder(recorder);
-            recorded
-        };
-        self.workers.iter_mut().map(record).collect()
+    /// Takes the ends of the rings for other nodes, one for each worker.
+    pub(crate) fn take_recorded(&mut self) -> Vec<RecordedDeltas<Presence>> {
+        self.workers.iter_mut().filter_map(|worker| worker.recorded.take()).collect()
     }
 
     pub(crate) fn connect(&mut self, ip: IpAddr) -> Client {

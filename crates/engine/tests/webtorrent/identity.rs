@@ -123,24 +123,6 @@ fn a_socket_has_a_few_peer_ids_in_each_torrent() {
 }
 
 #[test]
-fn one_socket_may_carry_several_peers_and_torrents() {
-    let mut tracker = Tracker::new(&Config::default());
-    let (mut socket, mut other) = (tracker.newcomer(), tracker.newcomer());
-    for n in 1..4 {
-        tracker.say(&mut socket, &leecher(n, ""));
-        tracker.say(&mut socket, &announce(OTHER_HASH, n, ""));
-    }
-    tracker.received(&socket);
-    assert_eq!((tracker.counts(HASH), tracker.counts(OTHER_HASH)), ([0, 3, 0], [0, 3, 0]));
-    tracker.ask(&mut other, &leecher(9, &format!(r#","offers":{}"#, offers("x", 9))));
-    assert_eq!(tracker.received(&socket).len(), 3, "an offer for each of its peers");
-    tracker.say(&mut socket, &leecher(2, r#","event":"stopped""#));
-    assert_eq!(tracker.counts(HASH), [0, 3, 0], "the other two, and the other one");
-    tracker.leave(socket);
-    assert_eq!((tracker.counts(HASH), tracker.counts(OTHER_HASH)), ([0, 1, 0], [0, 0, 0]));
-}
-
-#[test]
 fn a_socket_has_no_more_peers_than_the_operator_allows() {
     let settings = configured(|config| config.webtorrent.torrents_per_connection_max = 2);
     let mut tracker = Tracker::new(&settings);

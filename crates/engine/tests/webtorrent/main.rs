@@ -9,4 +9,3 @@ mod metrics;
 mod nodes;
 mod relay;
 mod scrape;
-mod workers;

@@ -35,7 +35,7 @@ impl Cluster {
             let mut config = Config::default();
             config.announce.interval_jitter_s = 0;
             let mut tracker = Tracker::with(2, &config, Arc::clone(&swarms), &mailboxes);
-            let recorded = tracker.record();
+            let recorded = tracker.take_recorded();
             Node { tracker, clients: Nodes::new(swarms, mailboxes), recorded }
         };
         Self { nodes: (0..nodes).map(node).collect(), is_telling: true }

@@ -1,14 +1,9 @@
 //! Offers and answers: their receivers, their number and their contents.
 
-use std::collections::BTreeSet;
-
 use shoal_config::Config;
 use shoal_engine::counter::Loss;
 
-use crate::harness::{
-    Client, HASH, SDP, Tracker, announce, answer, answer_heard, configured, leecher, offer_heard, offers,
-    peer_id, relay_settings, reply, seeder, v4, v6,
-};
+use crate::harness::{Client, HASH, Tracker, answer, leecher, offer_heard, offers, relay_settings, reply};
 
 /// Creates this many leechers with a socket each, numbered from 100.
 fn leechers(tracker: &mut Tracker, count: u32) -> Vec<Client> {
@@ -25,134 +20,6 @@ fn all_heard(tracker: &mut Tracker, clients: &[Client]) -> Vec<Vec<String>> {
     clients.iter().map(|client| tracker.received(client)).collect()
 }
 
-#[test]
-fn numwant_is_obeyed_to_the_number() {
-    let settings = configured(|config| config.webtorrent.offers_max = 8);
-    let numwants = [("0", 0), ("1", 1), ("2", 2), ("3", 3), ("8", 8), ("9", 8), ("99999999999999999999", 8)];
-    for (numwant, expected) in numwants.into_iter().chain([("-1", 8), ("-7", 8), ("null", 8)]) {
-        let mut tracker = Tracker::new(&settings);
-        let others = leechers(&mut tracker, 20);
-        let mut client = tracker.newcomer();
-        let more = format!(r#","numwant":{numwant},"offers":{}"#, offers("x", 12));
-        assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 21)]);
-        let received = all_heard(&mut tracker, &others);
-        assert!(received.iter().all(|received| received.len() <= 1), "each to another: numwant {numwant}");
-        let offers: BTreeSet<String> = received.into_iter().flatten().collect();
-        let first: BTreeSet<String> = (0..expected).map(|n| offer_heard(1, &format!("x-{n}"))).collect();
-        assert_eq!(offers, first, "numwant {numwant}");
-    }
-}
-
-#[test]
-fn no_more_offers_than_there_are_or_peers() {
-    for (offered, peers) in [(2, 5), (5, 2), (0, 3), (3, 0)] {
-        let mut tracker = Tracker::new(&Config::default());
-        let others = leechers(&mut tracker, peers);
-        let mut client = tracker.newcomer();
-        let more = format!(r#","numwant":50,"offers":{}"#, offers("x", offered));
-        assert_eq!(tracker.ask(&mut client, &leecher(1, &more)).len(), 1, "never to itself");
-        let received: usize = all_heard(&mut tracker, &others).iter().map(Vec::len).sum();
-        assert_eq!(received, offered.min(others.len()));
-    }
-}
-
-#[test]
-fn offers_may_be_absent_null_or_empty() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 3);
-    let mut client = tracker.newcomer();
-    for more in ["", r#","offers":null"#, r#","offers":[]"#, r#","offers":7,"numwant":5"#] {
-        assert_eq!(tracker.ask(&mut client, &leecher(1, more)), [reply(0, 4)], "{more}");
-    }
-    assert_eq!(all_heard(&mut tracker, &others), [[""; 0]; 3]);
-}
-
-#[test]
-fn a_seeder_makes_offers_to_leechers_first_and_a_leecher_to_all() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 2);
-    let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
-    tracker.ask(&mut one, &seeder(1, ""));
-    tracker.ask(&mut other, &seeder(2, &format!(r#","offers":{}"#, offers("x", 2))));
-    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.received(&one), [""; 0]);
-    let more = format!(r#","offers":{}"#, offers("x", 9));
-    tracker.ask(&mut other, &seeder(2, &more));
-    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.received(&one).len(), 1, "what is left over");
-    tracker.ask(&mut other, &leecher(2, &more));
-    assert_eq!(all_heard(&mut tracker, &others).concat().len(), 2);
-    assert_eq!(tracker.received(&one).len(), 1);
-}
-
-/// Applications in which every browser has the whole torrent find each other, with the messages of an issue.
-#[test]
-fn two_peers_that_need_nothing_get_offers_of_each_other() {
-    let mut tracker = Tracker::new(&Config::default());
-    let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
-    tracker.say(
-        &mut one,
-        r#"{"action":"announce","info_hash":"bugoutbugoutbugout01","peer_id":"-WW0100-aaaaaaaaaaaa","left":0,"offers":[]}"#,
-    );
-    let more = offers("x", 5);
-    tracker.say(
-        &mut other,
-        &format!(
-            r#"{{"action":"announce","info_hash":"bugoutbugoutbugout01","peer_id":"-WW0100-bbbbbbbbbbbb","left":0,"numwant":5,"offers":{more}}}"#
-        ),
-    );
-    let received = tracker.received(&one);
-    assert_eq!(received.len(), 2);
-    assert!(received[1].contains(r#""peer_id":"-WW0100-bbbbbbbbbbbb","offer_id":"x-0""#), "{received:?}");
-}
-
-#[test]
-fn offers_and_answers_pass_verbatim() {
-    let objects = [
-        SDP,
-        r#"{"fake_offer":[1,2.50,{"deep" : null}]}"#,
-        r#"{ "type" :"offer" , "sdp":"é\u00e9\/\\" ,"more":[ ]}"#,
-        "{}",
-        r#""v=0\r\nof an application""#,
-    ];
-    for object in objects {
-        let mut tracker = Tracker::new(&Config::default());
-        let (mut one, mut other) = (tracker.connect(v4(1)), tracker.connect(v6(1)));
-        tracker.ask(&mut one, &leecher(1, ""));
-        // An id is relayed as it was written, and is the same however it was written.
-        let more = format!(r#","offers":[{{"offer_id":"\u00ff\u0041","offer":{object}}}]"#);
-        tracker.ask(&mut other, &leecher(2, &more));
-        let (peer_id_1, peer_id_2) = (peer_id(1), peer_id(2));
-        let expected = format!(
-            r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_2}","offer_id":"\u00ff\u0041","offer":{object}}}"#
-        );
-        assert_eq!(tracker.received(&one), [expected]);
-        let answer = format!(
-            r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_1}","to_peer_id":"{peer_id_2}","offer_id":"ÿA","answer":{object}}}"#
-        );
-        assert_eq!(tracker.ask(&mut one, &answer), [""; 0], "an answer gets no reply");
-        let expected = format!(
-            r#"{{"action":"announce","info_hash":"{HASH}","peer_id":"{peer_id_1}","offer_id":"ÿA","answer":{object}}}"#
-        );
-        assert_eq!(tracker.received(&other), [expected]);
-    }
-}
-
-#[test]
-fn bad_offers_are_skipped_and_large_ones_too() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 9);
-    let mut client = tracker.newcomer();
-    let large = format!(r#"{{"sdp":"{}"}}"#, "x".repeat(16 << 10));
-    let bad = format!(
-        r#"7,null,{{}},{{"offer":{SDP}}},{{"offer_id":"x"}},{{"offer":["text"],"offer_id":"y"}},{{"offer":{large},"offer_id":"z"}}"#
-    );
-    let more = format!(r#","numwant":2,"offers":[{bad},{}"#, offers("good", 3).trim_start_matches('['));
-    assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
-    let received: BTreeSet<String> = all_heard(&mut tracker, &others).concat().into_iter().collect();
-    assert_eq!(received, BTreeSet::from([offer_heard(1, "good-0"), offer_heard(1, "good-1")]));
-}
-
 /// Returns a client that made an offer, and the client that received it.
 fn couple(tracker: &mut Tracker) -> [Client; 2] {
     let [mut one, mut other] = [tracker.newcomer(), tracker.newcomer()];
@@ -160,16 +27,6 @@ fn couple(tracker: &mut Tracker) -> [Client; 2] {
     tracker.ask(&mut one, &leecher(1, &format!(r#","offers":{}"#, offers("x", 1))));
     assert_eq!(tracker.received(&other), [offer_heard(1, "x-0")]);
     [one, other]
-}
-
-#[test]
-fn an_answer_comes_to_who_awaits_it_once() {
-    let mut tracker = Tracker::new(&Config::default());
-    let [one, mut other] = couple(&mut tracker);
-    assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    assert_eq!(tracker.received(&one), [answer_heard(2, "x-0")]);
-    assert_eq!(tracker.ask(&mut other, &answer(2, 1, "x-0")), [""; 0]);
-    assert_eq!(tracker.received(&one), [""; 0], "but once");
 }
 
 #[test]
@@ -191,37 +48,6 @@ fn an_unawaited_answer_is_dropped() {
     }
     tracker.say(&mut other, &answer(2, 1, "x-0"));
     assert_eq!(tracker.received(&one).len(), 1, "all that has not used the debt up");
-}
-
-#[test]
-fn an_answer_changes_nothing_about_its_sender() {
-    let mut tracker = Tracker::new(&Config::default());
-    let mut client = tracker.newcomer();
-    assert_eq!(tracker.ask(&mut client, &answer(2, 1, "x-0")), [""; 0]);
-    assert_eq!(tracker.swarms.totals().swarms, 0);
-    let [one, mut other] = couple(&mut tracker);
-    tracker.say(&mut other, &seeder(2, ""));
-    tracker.say(&mut other, &answer(2, 1, "x-0"));
-    assert_eq!(tracker.counts(HASH), [1, 1, 0], "it says nothing of what is left");
-    assert_eq!(tracker.received(&one).len(), 1);
-    // Nor does one that is malformed.
-    for wrong in ["7", "[]", "null", "true"] {
-        let malformed = answer(2, 1, "x-0").replace(r#"{"type":"answer"}"#, wrong);
-        let replies = tracker.ask(&mut other, &malformed);
-        assert!(replies.iter().any(|reply| reply.contains("failure reason")), "{replies:?}");
-        assert_eq!(tracker.counts(HASH), [1, 1, 0], "{wrong}");
-    }
-}
-
-#[test]
-fn an_answer_is_awaited_for_two_minutes() {
-    for (seconds, comes) in [(120, 1), (121, 0)] {
-        let mut tracker = Tracker::new(&Config::default());
-        let [one, mut other] = couple(&mut tracker);
-        tracker.pass(seconds);
-        tracker.say(&mut other, &answer(2, 1, "x-0"));
-        assert_eq!(tracker.received(&one).len(), comes);
-    }
 }
 
 #[test]
@@ -249,16 +75,6 @@ fn an_answer_that_is_too_large_is_refused() {
 }
 
 #[test]
-fn torrents_are_independent() {
-    let mut tracker = Tracker::new(&Config::default());
-    let others = leechers(&mut tracker, 5);
-    let mut client = tracker.newcomer();
-    let more = format!(r#""offers":{}"#, offers("x", 5));
-    tracker.ask(&mut client, &announce("bbbbbbbbbbbbbbbbbbbb", 1, &more));
-    assert_eq!(all_heard(&mut tracker, &others), [[""; 0]; 5]);
-}
-
-#[test]
 fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
     let relay = shoal_relay::Settings { relay_rate_max: 3000, ..relay_settings() };
     let mut tracker = Tracker::of(1, &Config::default(), &relay);
@@ -281,48 +97,6 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
 }
 
 #[test]
-fn tiny_offers_are_limited_by_their_number() {
-    let relay = shoal_relay::Settings { relay_rate_max: 64 * 1024, ..relay_settings() };
-    let mut tracker = Tracker::of(1, &Config::default(), &relay);
-    let others = leechers(&mut tracker, 9);
-    let mut client = tracker.newcomer();
-    let tiny: Vec<String> = (0..9).map(|n| format!(r#"{{"offer":{{}},"offer_id":"{n}"}}"#)).collect();
-    let more = format!(r#","offers":[{}]"#, tiny.join(","));
-    let mut received = 0;
-    for _ in 0..100 {
-        assert_eq!(tracker.ask(&mut client, &leecher(1, &more)), [reply(0, 10)]);
-        received += all_heard(&mut tracker, &others).concat().len();
-    }
-    assert_eq!(received, 8 * 64 / 2);
-}
-
-#[test]
-fn a_receiver_gets_a_bounded_number_of_offers_of_one_address() {
-    let relay = shoal_relay::Settings { relay_rate_max: 256 * 1024, ..relay_settings() };
-    let mut tracker = Tracker::of(1, &Config::default(), &relay);
-    let victim = leechers(&mut tracker, 1);
-    let of_address = |tracker: &mut Tracker, ip: &str, number: u32| {
-        let mut received = 0;
-        for _ in 0..8 {
-            // Each of the sockets is within its own limit.
-            let mut client = tracker.connect(ip.parse().unwrap());
-            for _ in 0..30 {
-                let more = format!(r#","offers":{}"#, offers("x", 1));
-                tracker.ask(&mut client, &leecher(number, &more));
-                received += all_heard(tracker, &victim).concat().len();
-            }
-            tracker.leave(client);
-        }
-        received
-    };
-    assert_eq!(of_address(&mut tracker, "192.0.2.7", 2), 128);
-    assert_eq!(tracker.count(|counters| counters.losses(Loss::RateLimited)), 8 * 30 - 128);
-    assert_eq!(of_address(&mut tracker, "192.0.2.8", 3), 128, "another address");
-    tracker.pass(1);
-    assert_eq!(of_address(&mut tracker, "192.0.2.7", 2), 16);
-}
-
-#[test]
 fn a_queue_that_is_full_takes_no_more_offers_and_loses_none_of_its_own_replies() {
     let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());
@@ -334,18 +108,4 @@ fn a_queue_that_is_full_takes_no_more_offers_and_loses_none_of_its_own_replies()
     assert_eq!(tracker.ask(&mut one, &leecher(1, &more)), [""; 0], "it waits");
     tracker.set_unsent(&one, 0);
     assert_eq!(tracker.received(&one), [reply(0, 2)]);
-}
-
-#[test]
-fn one_that_leaves_its_replies_unread_is_to_be_disconnected() {
-    let mut tracker = Tracker::new(&Config::default());
-    let mut client = tracker.newcomer();
-    tracker.set_unsent(&client, 1);
-    let mut said = 0;
-    while tracker.say(&mut client, &leecher(1, "")) {
-        said += 1;
-        assert!(said < 10_000);
-    }
-    assert_eq!(said, (256 * 1024_usize).div_ceil(reply(0, 1).len() + 2));
-    assert_eq!(tracker.count(|counters| counters.losses(Loss::ReplyQueueFull)), 1);
 }

@@ -1,9 +1,7 @@
 //! The counts of torrents.
 
-use crate::harness::{HASH, OTHER_HASH, Tracker, announce, failure, leecher, seeder};
+use crate::harness::{Tracker, failure};
 use shoal_config::Config;
-
-const UNKNOWN: &str = "zzzzzzzzzzzzzzzzzzzz";
 
 fn file(info_hash: &str, [complete, incomplete, downloaded]: [u32; 3]) -> String {
     format!(r#""{info_hash}":{{"complete":{complete},"incomplete":{incomplete},"downloaded":{downloaded}}}"#)
@@ -11,25 +9,6 @@ fn file(info_hash: &str, [complete, incomplete, downloaded]: [u32; 3]) -> String
 
 fn files(files: &[String]) -> String {
     format!(r#"{{"action":"scrape","files":{{{}}}}}"#, files.join(","))
-}
-
-#[test]
-fn a_scrape_names_one_torrent_or_several() {
-    let mut tracker = Tracker::new(&Config::default());
-    let mut client = tracker.newcomer();
-    tracker.say(&mut client, &seeder(1, ""));
-    tracker.say(&mut client, &leecher(2, r#","event":"completed""#));
-    tracker.say(&mut client, &leecher(3, ""));
-    tracker.say(&mut client, &announce(OTHER_HASH, 3, ""));
-    tracker.received(&client);
-    let (first, second) = (file(HASH, [2, 1, 1]), file(OTHER_HASH, [0, 1, 0]));
-    let third = file(UNKNOWN, [0, 0, 0]);
-    let one = format!(r#"{{"action":"scrape","info_hash":"{HASH}"}}"#);
-    assert_eq!(tracker.ask(&mut client, &one), [files(std::slice::from_ref(&first))]);
-    let all =
-        format!(r#"{{"action":"scrape","info_hash":["{UNKNOWN}","{OTHER_HASH}","{HASH}","{UNKNOWN}"]}}"#);
-    assert_eq!(tracker.ask(&mut client, &all), [files(&[first, second, third])], "zeros for the unknown");
-    assert_eq!(tracker.swarms.totals().swarms, 2, "asking creates nothing");
 }
 
 #[test]

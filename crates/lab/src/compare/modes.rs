@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use shoal_compare::description::BUILT_IN;
-use shoal_compare::install::{InstallableTool, TOOLS};
+use shoal_compare::installation::install::{InstallableTool, TOOLS};
 use shoal_compare::plan::Contender;
 use shoal_compare::report::{self, Columns, Summary};
 use shoal_compare::result::Comparison;

@@ -10,12 +10,12 @@ use anyhow::{Context, Result, ensure};
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::description::Description;
 use shoal_compare::idle;
-use shoal_compare::install;
 use shoal_compare::installation::SearchPaths;
+use shoal_compare::installation::install;
+use shoal_compare::load::preset::ComparisonPreset;
 use shoal_compare::load::{HttpTransport, LoadSpec, Measure, Transport, WsTransport};
 use shoal_compare::network::NetworkKind;
 use shoal_compare::plan::{ComparisonPlan, Contender};
-use shoal_compare::preset::ComparisonPreset;
 use shoal_compare::topology::Topology;
 use shoal_load::Population;
 

@@ -11,7 +11,7 @@ use super::args::positive;
 use super::generator::{ConnectionGeneratorArgs, SOURCES_MAX};
 use super::measure::{LoadRun, MeasureArgs};
 use super::target::{LoadTarget, scrape_path};
-use super::tls::{TlsArgs, TlsDocument};
+use super::tls::TlsArgs;
 use crate::process::{or_usage, raise_open_files_limit};
 use crate::shape::ShapeArgs;
 
@@ -109,15 +109,11 @@ const HOLD_WINDOW: usize = 64;
 
 /// The load that is particular to HTTP, in the JSON result.
 #[derive(Serialize)]
-struct HttpDocument {
-    connections_per_worker: usize,
+struct HttpDocument<'s> {
+    #[serde(flatten)]
+    settings: &'s HttpSettings,
     connection_per_request: bool,
     held: bool,
-    pipelining: usize,
-    reset: bool,
-    #[serde(flatten)]
-    tls: TlsDocument,
-    announce_path: String,
     own_address_is_wrong: bool,
 }
 
@@ -135,13 +131,9 @@ impl HttpArgs {
             let (connections, depth) = (settings.connections.get(), settings.pipelining.get());
             let window = if settings.reuse == Reuse::Held { HOLD_WINDOW } else { connections * depth };
             let load = HttpDocument {
-                connections_per_worker: settings.connections.get(),
+                settings: &settings,
                 connection_per_request: settings.reuse == Reuse::PerRequest,
                 held: settings.reuse == Reuse::Held,
-                pipelining: settings.pipelining.get(),
-                reset: settings.reset,
-                tls: TlsDocument::new(settings.tls.as_ref()),
-                announce_path: settings.announce_path.clone(),
                 own_address_is_wrong: plan.own_address_is_wrong,
             };
             let run = LoadRun {

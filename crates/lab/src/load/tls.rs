@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
 use shoal_load::{TlsSettings, TlsVersion};
 
 use super::target::LoadTarget;
@@ -42,29 +41,6 @@ impl TlsArgs {
             trusted: ca.clone(),
             name: target.name.clone(),
         }))
-    }
-}
-
-/// The TLS of a load, in the JSON result.
-#[derive(Serialize)]
-pub(super) struct TlsDocument {
-    tls: Option<&'static str>,
-    key_exchange: Option<&'static str>,
-    resumption: bool,
-    certificates_verified: bool,
-}
-
-impl TlsDocument {
-    pub(super) fn new(settings: Option<&TlsSettings>) -> Self {
-        Self {
-            tls: settings.map(|tls| match tls.version {
-                TlsVersion::Tls12 => "1.2",
-                TlsVersion::Tls13 => "1.3",
-            }),
-            key_exchange: settings.map(|_| "X25519"),
-            resumption: settings.is_some_and(|tls| tls.resumption),
-            certificates_verified: settings.is_some_and(|tls| tls.trusted.is_some()),
-        }
     }
 }
 

@@ -4,14 +4,13 @@ use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
 use shoal_load::ws::{PRESETS, Preset, WsSettings, open};
 
 use super::args::{positive, rate};
 use super::generator::ConnectionGeneratorArgs;
 use super::measure::{LoadRun, MeasureArgs};
 use super::target::LoadTarget;
-use super::tls::{TlsArgs, TlsDocument};
+use super::tls::TlsArgs;
 use crate::process::{or_usage, raise_open_files_limit};
 use crate::shape::ShapeArgs;
 
@@ -132,23 +131,6 @@ Examples:
   shoal-lab load ws 127.0.0.1:6969 --rate 200 --slow-readers 1000
   shoal-lab load ws 127.0.0.1:6969 --tls --connections 100 --hold 15000 --ramp 2000 --json";
 
-/// The load that is particular to WebTorrent, in the JSON result.
-#[derive(Serialize)]
-struct WsDocument {
-    connections: usize,
-    ramp: Option<f64>,
-    held: usize,
-    held_announce: bool,
-    slow_readers: usize,
-    offers: usize,
-    sdp_bytes: usize,
-    answer_share: f64,
-    #[serde(flatten)]
-    tls: TlsDocument,
-    path: String,
-    origin: Option<String>,
-}
-
 impl WsArgs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         or_usage(self.settings(), |settings| {
@@ -159,24 +141,11 @@ impl WsArgs {
             let by_default = || u32::try_from(connections).unwrap_or(u32::MAX);
             plan.population.peers = self.shape.peers.unwrap_or_else(by_default);
             raise_open_files_limit();
-            let load = WsDocument {
-                connections,
-                ramp: settings.ramp,
-                held: settings.held,
-                held_announce: settings.held_announce,
-                slow_readers: settings.slow_readers,
-                offers: settings.offers,
-                sdp_bytes: settings.sdp_bytes,
-                answer_share: settings.answer_share,
-                tls: TlsDocument::new(settings.tls.as_ref()),
-                path: settings.path.clone(),
-                origin: settings.origin.clone(),
-            };
             let run = LoadRun {
                 target: self.target.url(settings.tls.is_some(), &settings.path),
                 plan: &plan,
                 window: connections.div_ceil(plan.workers.len().max(1)),
-                load,
+                load: &settings,
             };
             self.measurement.run(&run, || open(&plan, &settings))
         })

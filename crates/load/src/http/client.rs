@@ -8,9 +8,10 @@ use super::{HttpSettings, Reuse, reply};
 use crate::connection::{Fault, Pending, SocketOptions, Stage};
 use crate::driver::{Batch, Pacing, Protocol, Run, Window};
 use crate::population::PeerAnnounce;
+use crate::report::Connections;
 use crate::session::{Order, Shared};
 use crate::stream::{FILL_WINDOW, PACING, Pool, Scheme, StreamProtocol};
-use crate::tally::{ConnectionTally, Kind};
+use crate::tally::Kind;
 use crate::{Mix, OpenError, Plan};
 
 /// The HTTP client of one worker.
@@ -173,13 +174,13 @@ impl Protocol for Client {
     const PACING: Pacing = PACING;
 
     fn probe(&mut self, run: &mut Run) -> Result<(), String> {
-        run.tally.connections = Some(ConnectionTally::default());
+        run.tally.connections = Some(Connections::default());
         self.probe_tracker(run)
     }
 
     /// Queues every slot, with the connection that it has or without one.
     fn begin(&mut self, run: &mut Run, order: &Order) -> Result<(), String> {
-        run.tally.connections = Some(ConnectionTally::default());
+        run.tally.connections = Some(Connections::default());
         self.is_filling = matches!(order, Order::Fill);
         self.pool.clear_queues();
         // A fill uses as many as its window, and one from each address.

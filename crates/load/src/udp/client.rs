@@ -15,7 +15,7 @@ use std::time::Duration;
 use rand::RngExt;
 use rustix::io::Errno;
 use shoal_net::{
-    AnyIo, ClientSettings, Counters, DatagramIo, SEGMENTS_MAX, SegmentedSender, SocketProbe, Sockets,
+    AnyIo, ClientSettings, Counters, DatagramIo, SEGMENTS_MAX, SegmentedSender, SocketProbe, Sockets, Unread,
 };
 
 use super::check::{Checker, ClientSocket};
@@ -187,7 +187,7 @@ impl Client {
 
     /// Returns how often the tracker's host has refused a datagram.
     fn refusals(&self) -> u64 {
-        self.counters.v4.receive_failed.read() + self.counters.v6.receive_failed.read()
+        self.counters.v4.unread.of(Unread::Failed).read() + self.counters.v6.unread.of(Unread::Failed).read()
     }
 }
 

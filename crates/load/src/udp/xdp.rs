@@ -19,12 +19,12 @@ use shoal_wire::udp::{ConnectionId, TransactionId};
 
 use super::client::Client;
 use super::template::Templates;
-use crate::Plan;
 use crate::clock::CpuTime;
 use crate::driver::{Batch, Pacing, Protocol, Run, Window};
 use crate::plan::{PlanError, require};
 use crate::session::{OpenError, Order, Shared as SessionShared};
 use crate::tally::Kind;
+use crate::{Kinds, Plan, WrongReplies};
 pub use flood::{Discard, Flood, FloodReport};
 use program::{Counts, Program};
 use shared::{RING, Request, SAMPLES, SCRAPE_HASHES_MAX, SLOTS};
@@ -191,32 +191,29 @@ impl XdpClient {
         let counts = self.program.counts()?;
         let new = counts.since(&self.counted);
         self.counted = counts;
-        let tally = &mut run.tally;
-        let add = |kinds: &mut crate::Kinds, [connects, announces, scrapes]: [u64; 3]| {
-            kinds.connect += connects;
-            kinds.announce += announces;
-            kinds.scrape += scrapes;
-        };
-        add(&mut tally.requests, new.requests());
-        add(&mut tally.responses, new.responses());
-        tally.peers += new.peers();
-        tally.announce_reply_bytes += new.announce_reply_bytes();
-        tally.repeated += new.repeated();
-        tally.send_failures += new.failed();
-        let [malformed, action, unknown, count] = new.wrong();
+        let [connect, announce, scrape, good_connect, good_announce, good_scrape, rest @ ..] = new.0;
+        let [peers, announce_reply_bytes, errors, malformed, action, unknown, count, repeated, failed, ..] =
+            rest;
+        let responses = Kinds { connect: good_connect, announce: good_announce, scrape: good_scrape };
         // The program knows only the last request of each slot.
         let late = unknown.min(self.given_up);
         self.given_up -= late;
+        let transaction_id = unknown - late;
+        let wrong = WrongReplies { malformed, action, transaction_id, count, ..WrongReplies::default() };
+        let tally = &mut run.tally;
+        tally.requests += &Kinds { connect, announce, scrape };
+        tally.responses += &responses;
+        tally.peers += peers;
+        tally.announce_reply_bytes += announce_reply_bytes;
+        tally.repeated += repeated;
+        tally.send_failures += failed;
         tally.late += late;
-        tally.wrong.malformed += malformed;
-        tally.wrong.action += action;
-        tally.wrong.transaction_id += unknown - late;
-        tally.wrong.count += count;
-        if new.errors() > 0 {
+        tally.wrong += &wrong;
+        if errors > 0 {
             self.note_error(run);
-            run.tally.errors += new.errors() - 1;
+            run.tally.errors += errors - 1;
         }
-        run.note_uncounted(new.responses().iter().sum());
+        run.note_uncounted(responses.total());
         let sampled = self.program.control().sampled.load(Ordering::Relaxed);
         let first = self.sampled.max(sampled.saturating_sub(SAMPLES as u64));
         for sample in first..sampled {
@@ -224,7 +221,8 @@ impl XdpClient {
             run.note_latency(self.program.samples[index].load(Ordering::Relaxed));
         }
         self.sampled = sampled;
-        Ok(usize::try_from(new.replies()).unwrap_or(usize::MAX))
+        let replies = responses.total() + errors + wrong.total() + late;
+        Ok(usize::try_from(replies).unwrap_or(usize::MAX))
     }
 
     /// Counts an error, with the message of the first one.

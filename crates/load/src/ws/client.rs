@@ -13,9 +13,10 @@ use super::request::Details;
 use crate::connection::{Fault, SocketOptions, Stage};
 use crate::driver::{Batch, Pacing, Protocol, Run, WAIT_NS_MAX, Window};
 use crate::pace::Arrivals;
+use crate::report::{Connections, Relays};
 use crate::session::{Order, Shared};
 use crate::stream::{FILL_WINDOW, PACING, Pool, Scheme, StreamProtocol};
-use crate::tally::{ConnectionTally, RelayTally};
+use crate::tally::Durations;
 use crate::{Mix, OpenError, Plan};
 
 /// The WebTorrent client of one worker. There is one request in flight on a connection.
@@ -41,8 +42,8 @@ pub(super) struct Client {
     /// The rate at which connections are opened, if they are not all opened at once.
     ramp_rate: Option<f64>,
     ramp: Option<Arrivals>,
-    /// The counts of the connections that were opened first, until they have been reported.
-    connected: Option<ConnectionTally>,
+    /// The counts of the connections that were opened first and their setup times, until they have been reported.
+    connected: Option<(Connections, Durations)>,
     /// Whether the tracker was seen to reply to answers.
     pub(super) replies_to_answers: bool,
     /// When the last message came.
@@ -234,14 +235,15 @@ impl Protocol for Client {
     const PACING: Pacing = PACING;
 
     fn probe(&mut self, run: &mut Run) -> Result<(), String> {
-        run.tally.connections = Some(ConnectionTally::default());
+        run.tally.connections = Some(Connections::default());
         self.probe_tracker(run)
     }
 
     /// Queues every open connection, and dials the others that are needed.
     fn begin(&mut self, run: &mut Run, order: &Order) -> Result<(), String> {
-        run.tally.connections = Some(self.connected.take().unwrap_or_default());
-        run.tally.relays = Some(RelayTally::default());
+        let (connections, setup) = self.connected.take().unwrap_or_default();
+        (run.tally.connections, run.tally.setup) = (Some(connections), setup);
+        run.tally.relays = Some(Relays::default());
         // Each connection knows which of its peers are filled.
         run.fill = None;
         let now_ns = run.now_ns();
@@ -398,7 +400,7 @@ impl Protocol for Client {
         let open = self.pool.connections.iter().filter(|connection| is_open(connection.stage)).count();
         run.tally.connections().open_at_end = open as u64;
         if matches!(order, Order::Connect) {
-            self.connected.clone_from(&run.tally.connections);
+            self.connected = Some((run.tally.connections().clone(), run.tally.setup.clone()));
         }
     }
 

@@ -213,7 +213,7 @@ impl Client {
             run.tally.note_fault(|| "an offer came back to the peer that made it".to_owned());
         } else if is_directed {
             relays.offers += 1;
-            relays.offer_latency.record(now_ns.saturating_sub(stamp.sent_ns));
+            run.tally.offer_latency.record(now_ns.saturating_sub(stamp.sent_ns));
             if self.answer_share > 0.0 && run.random.random::<f64>() < self.answer_share {
                 run.tally.relays().answers_sent += 1;
                 self.slots[slot].sent += 1;
@@ -246,7 +246,7 @@ impl Client {
         let relays = run.tally.relays();
         if is_directed {
             relays.answers += 1;
-            relays.answer_latency.record(now_ns.saturating_sub(stamp.sent_ns));
+            run.tally.answer_latency.record(now_ns.saturating_sub(stamp.sent_ns));
         } else {
             relays.wrong.misdirected += 1;
             run.tally

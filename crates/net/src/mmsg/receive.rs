@@ -28,12 +28,11 @@ pub(super) struct ReceiveBatch {
 /// One received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'i> {
-    /// Its source.
     pub(super) name: &'i Name,
     name_bytes: usize,
     control: &'i Control,
     control_bytes: usize,
-    /// Its content, or `None` if it was longer than a request may be.
+    /// Its content. `None` if it exceeded the maximum size of a request.
     pub(super) request: Option<&'i [u8]>,
 }
 
@@ -85,8 +84,8 @@ impl ReceiveBatch {
         }
         self.used = 0;
         let count = libc::c_uint::try_from(BATCH_MAX).expect("a batch has a few dozen datagrams");
-        // SAFETY: there are BATCH_MAX headers. `new` pointed each at memory of this batch, the loop above has restored the
-        // lengths of that memory, and `&mut self` excludes all references to it during the call.
+        // SAFETY: there are BATCH_MAX headers. `new` pointed each at memory of this batch, the loop above has restored
+        // the lengths of that memory, and `&mut self` excludes all references to it during the call.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -132,8 +131,7 @@ impl<'i> Datagram<'i> {
         &self.name[..self.name_bytes]
     }
 
-    /// Returns the control message that makes the reply leave from the address that the request was sent to; may be
-    /// empty.
+    /// Returns the control message that sends the reply from the request's destination address. May be empty.
     pub(super) fn return_control(&self) -> &'i [u8] {
         &self.control[..self.control_bytes]
     }

@@ -22,9 +22,8 @@ pub(super) struct SendBatch {
 pub(super) struct Reply<'r> {
     /// The name of the destination.
     pub(super) name: &'r [u8],
-    /// The control message that chooses the local address; may be empty.
+    /// The control message that chooses the local address. May be empty.
     pub(super) control: &'r [u8],
-    /// The content.
     pub(super) payload: &'r [u8],
 }
 
@@ -37,7 +36,7 @@ impl SendBatch {
     }
 
     /// Sends the replies, at most `BATCH_MAX`, and counts the outcome of each. Never waits: if the socket or the device
-    /// has no room, the rest of the batch is dropped, because there would be no room for it either.
+    /// has no room, the rest of the batch is dropped, because it would find no room either.
     pub(super) fn send<'r>(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -54,11 +53,12 @@ impl SendBatch {
             let (headers, flags) = (&mut self.headers[next..count], libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL);
             let len = libc::c_uint::try_from(headers.len()).expect("a batch has a few dozen datagrams");
             // SAFETY: the slice has `len` headers. `point` has just directed them at replies that are borrowed for 'r,
-            // which outlives this call, and at vectors that are borrowed with `self`. sendmmsg writes only to the lengths.
+            // which outlives this call, and at vectors that are borrowed with `self`. sendmmsg writes only to the
+            // lengths.
             let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr(), len, flags) };
             match usize::try_from(sent).map_err(|_| last_errno()) {
                 Ok(sent) => {
-                    counters.sent.add(sent);
+                    counters.sent.add(sent as u64);
                     next += sent;
                 }
                 Err(Errno::INTR) => {}
@@ -67,7 +67,7 @@ impl SendBatch {
                     break;
                 }
                 Err(errno) => {
-                    // The error is that of the first header. The others may succeed.
+                    // The error concerns the first header. The others may succeed.
                     fault::count_send(errno, 1, counters);
                     next += 1;
                 }

@@ -1,8 +1,8 @@
 //! Receive buffers in a ring that is shared with the kernel ("ring-mapped provided buffers",
 //! `io_uring_register_buf_ring(3)`).
 //!
-//! This module owns the buffers and knows who holds each: the kernel, or this process, which then has a [`Filled`] for
-//! it.
+//! This module owns the buffers and knows each one's holder: the kernel, or this process, which then has a [`Filled`]
+//! for it.
 #![allow(unsafe_code, reason = "the kernel fills buffers at addresses it was given")]
 
 use std::io;
@@ -39,8 +39,8 @@ pub(crate) struct Filled {
 }
 
 /// `struct io_uring_buf` (linux/io_uring.h). The tail of the whole ring is in the first entry, in a field that the
-/// others do not use. The fields are atomic, because the kernel may read the tail of the first entry while its other
-/// fields are written.
+/// others do not use. The fields are atomic, because the kernel may read the tail while the first entry's other fields
+/// are written.
 #[repr(C)]
 #[derive(Debug)]
 struct Entry {
@@ -105,8 +105,8 @@ impl<B> BufferGroup<B> {
         let Filled { group, index } = filled;
         assert_eq!(group, self.id);
         let entry = self.entry(self.tail);
-        // There are as many entries as buffers, and this buffer is not in the ring. The entry at the tail is therefore
-        // one that the kernel has consumed, and does not read before `publish`.
+        // There are as many entries as buffers, and this buffer is not in the ring. So the kernel has consumed the
+        // entry at the tail, and does not read it before `publish`.
         let address = self.buffers.pointer(usize::from(index)).addr() as u64;
         entry.address.store(address, Ordering::Relaxed);
         entry.length.store(self.length, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use libc::socklen_t;
 
 /// Space for any UDP address: `sockaddr_in6` takes 28 bytes, and 32 keep the next field aligned.
 pub(crate) const NAME_LEN: socklen_t = 32;
-/// The same as the size of an array.
+/// The same as an array size.
 pub(crate) const NAME_BYTES: usize = NAME_LEN as usize;
 
 /// A `struct sockaddr_in` (linux/in.h) or `sockaddr_in6` (linux/in6.h), as `recvmsg` writes it and `sendmsg` takes it.
@@ -14,8 +14,7 @@ pub(crate) type Name = [u8; NAME_BYTES];
 
 const _: () = assert!(size_of::<libc::sockaddr_in6>() <= NAME_BYTES);
 
-/// Returns the address in `name`, or `None` if it is of a family that UDP does not have. A v4-mapped IPv6 address is
-/// returned as IPv4.
+/// Returns the address in `name`, or `None` if its family does not fit UDP. Returns a v4-mapped IPv6 address as IPv4.
 pub(crate) fn decode_source(name: &Name) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes([name[0], name[1]]);
     let port = u16::from_be_bytes([name[2], name[3]]);
@@ -38,7 +37,7 @@ pub(crate) fn decode_source(name: &Name) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the name of an address, as `sendmsg` takes it.
+/// Returns the name of an address for `sendmsg`.
 pub(crate) fn encode(addr: SocketAddr) -> Name {
     let mut name = [0; NAME_BYTES];
     let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };

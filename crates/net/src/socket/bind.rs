@@ -18,18 +18,18 @@ pub struct SocketSettings {
     /// The address to listen on. With port 0 the kernel chooses a port, the same for all workers.
     pub addr: SocketAddr,
     /// Bytes of received datagrams that may wait for the worker, as in `SO_RCVBUF`. The kernel's overhead counts too (a
-    /// small datagram takes about 800 bytes), and the kernel doubles the number for that.
+    /// small datagram takes about 800 bytes), so the kernel doubles the number.
     pub recv_buffer_bytes: usize,
     /// Bytes of replies that may wait for the device, as in `SO_SNDBUF`.
     pub send_buffer_bytes: usize,
 }
 
-/// A socket buffer that the kernel made smaller than the settings ask for.
+/// A socket buffer that the kernel made smaller than configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferShortfall {
     /// The address of the socket.
     pub addr: SocketAddr,
-    /// The kernel parameter that limits it.
+    /// The kernel parameter that limits the buffer.
     pub sysctl: &'static str,
     /// The configured size.
     pub wanted_bytes: usize,
@@ -37,8 +37,8 @@ pub struct BufferShortfall {
     pub granted_bytes: usize,
 }
 
-/// Binds one socket for each worker to the same address, after those that were inherited. If the kernel allows no more
-/// sockets there, because another user has bound the inherited ones, workers share sockets.
+/// Binds one socket for each worker to the same address, after the inherited ones. If the kernel allows no more sockets
+/// there, because another user has bound the inherited ones, workers share sockets.
 pub(super) fn bind_group(
     wanted: &SocketSettings,
     workers: NonZeroUsize,
@@ -53,7 +53,7 @@ pub(super) fn bind_group(
         return adopt_group(wanted, workers, adopted);
     }
     let first = open(wanted)?;
-    // This fails if another socket is bound to the address, so others of this user may join only afterwards.
+    // This fails if another socket is bound to the address, so other sockets of this user may join only afterwards.
     bind(&first, wanted.addr)?;
     share(&first, wanted.addr)?;
     let first = describe(first.into(), wanted)?;
@@ -96,7 +96,7 @@ fn adopt_group(
     Ok(group)
 }
 
-/// Returns sockets that another process has bound just now, for this one, as its own.
+/// Returns sockets that another process has just bound for this one, as its own.
 pub(super) fn own_group(group: Vec<BoundSocket>) -> Vec<BoundSocket> {
     group.into_iter().map(|bound| BoundSocket { is_inherited: false, ..bound }).collect()
 }
@@ -127,18 +127,18 @@ fn prepare(socket: &OwnedFd, wanted: &SocketSettings) -> Result<(), BindError> {
     let at = |doing| BindError::at(wanted.addr, doing);
     let is_wildcard = wanted.addr.ip().is_unspecified();
     if wanted.addr.is_ipv4() {
-        // A reply is sent with its own size, and without the bit that forbids routers to fragment it. It fits an Ethernet
-        // frame. If a tunnel on the path is narrower, two fragments serve the client better than an ICMP error to the
-        // tracker, which keeps no reply to send again. ICMP reports about the path are ignored (OMIT, not DONT), because
-        // they can be forged to make the tracker fragment small replies.
+        // A reply is sent with its own size, and without the bit that forbids routers to fragment it. It fits an
+        // Ethernet frame. If a tunnel on the path is narrower, two fragments serve the client better than an ICMP error
+        // to the tracker, which keeps no reply to send again. ICMP reports about the path are ignored (OMIT, not DONT),
+        // because forged ones could make the tracker fragment small replies.
         sockopt::set_ip_mtu_discover(socket, Ipv4PathMtuDiscovery::OMIT).map_err(at("IP_MTU_DISCOVER"))?;
         if is_wildcard {
             options::report_local_v4(socket).map_err(at("IP_PKTINFO"))?;
         }
     } else {
-        // Routers do not fragment IPv6, so for narrow tunnels the sender has to, based on ICMP reports about the path
-        // (DONT, not OMIT, which would send into a black hole). A forged report can reduce the size to 1280 bytes at
-        // worst.
+        // Routers do not fragment IPv6, so the sender has to do it for narrow tunnels, based on ICMP reports about the
+        // path (DONT, not OMIT, which would send into a black hole). A forged report can at worst reduce the size to
+        // 1280 bytes.
         sockopt::set_ipv6_mtu_discover(socket, Ipv6PathMtuDiscovery::DONT)
             .map_err(at("IPV6_MTU_DISCOVER"))?;
         if is_wildcard {

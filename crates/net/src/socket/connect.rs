@@ -25,7 +25,7 @@ pub struct ClientSettings<'s> {
 /// The error that the sockets of a client could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// There are more than a worker can have.
+    /// The client needs more sockets than a worker can have.
     #[error("{0} sockets of one worker are too many: at most {SOCKETS_MAX}")]
     TooMany(usize),
     /// The event descriptor that wakes a worker could not be created.
@@ -45,7 +45,6 @@ pub enum ConnectError {
     },
 }
 
-/// Opens one socket of a client.
 pub(super) fn open(local: SocketAddr, settings: &ClientSettings<'_>) -> Result<BoundSocket, ConnectError> {
     let server = settings.server;
     let at = |doing| move |errno| ConnectError::Socket { local, server, doing, errno };

@@ -30,8 +30,7 @@ pub enum BindError {
 
 impl BindError {
     /// Returns whether this host has no addresses of the family at all, for example because IPv6 is switched off. A
-    /// program that listens on the address by default, and not because the operator asked for it, may then continue
-    /// without it.
+    /// program may then continue without an address that it only listens on by default.
     #[must_use]
     pub fn is_family_missing(&self) -> bool {
         let Self::Address { addr, source, .. } = self else { return false };
@@ -53,7 +52,6 @@ fn explain_io(addr: SocketAddr, doing: &str, source: &io::Error) -> String {
         .map_or_else(|| format!("{doing}: {source}"), |errno| explain(addr, doing, errno))
 }
 
-/// Explains why an address cannot be listened on.
 pub(crate) fn explain(addr: SocketAddr, doing: &str, errno: Errno) -> String {
     match errno {
         Errno::ADDRINUSE => {

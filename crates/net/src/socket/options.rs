@@ -55,9 +55,9 @@ pub(crate) fn limit_unsent(socket: impl AsFd, bytes: c_int) -> Result<(), Errno>
     set(socket, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
-/// Makes the kernel choose the socket of a group that shares a port by the processor that received the datagram: that of
-/// `processors` with the same index as the socket in its group (`socket(7)`, SO_ATTACH_REUSEPORT_CBPF). Datagrams that
-/// other processors receive are distributed by their addresses, as without this.
+/// Makes the kernel choose the socket of a group that shares a port by the processor that received the datagram. The
+/// socket's index in its group equals the processor's index in `processors` (`socket(7)`, SO_ATTACH_REUSEPORT_CBPF).
+/// Datagrams of other processors are distributed by their addresses, as without this.
 pub(super) fn steer_by_processor(socket: impl AsFd, processors: &[usize]) -> Result<(), Errno> {
     let mut program = steering(processors);
     let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
@@ -99,7 +99,6 @@ fn enable(socket: impl AsFd, level: c_int, option: c_int) -> Result<(), Errno> {
     set(socket, level, option, 1)
 }
 
-/// Sets an option that takes an int.
 fn set(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> Result<(), Errno> {
     // SAFETY: the kernel copies one int, or less, from `value` before the call returns.
     let failed = unsafe {

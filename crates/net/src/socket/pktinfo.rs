@@ -1,8 +1,8 @@
 //! The local address of a datagram, as a control message of `recvmsg` and `sendmsg` (RFC 3542, section 6; `ip(7)`).
 //!
 //! A socket bound to the wildcard address receives for every address of the host. By default the kernel sends the reply
-//! from the address that the route prefers, which may differ from the one that the request was sent to. A client that
-//! checks the source (as connected sockets, NATs and firewalls do) drops such a reply.
+//! from the address that the route prefers, which may differ from the request's destination. A client that checks the
+//! source (as connected sockets, NATs and firewalls do) drops such a reply.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -34,8 +34,8 @@ const _: () = {
     assert!(V6_BYTES == (HEADER_BYTES + size_of::<libc::in6_pktinfo>()).next_multiple_of(8));
 };
 
-/// Turns the control message of a request into one that sends the reply from the address that the request was sent to.
-/// Returns its length, or 0 if the reply needs none.
+/// Turns the control message of a request into one that sends the reply from the request's destination address. Returns
+/// its length, or 0 if the reply needs none.
 ///
 /// `received_bytes` is the length that the kernel wrote to `control`. The message keeps its interface only if the local
 /// address has no meaning without it (link-local). Any other reply is routed as usual, even if the route back uses

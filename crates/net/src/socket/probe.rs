@@ -1,4 +1,4 @@
-//! Access to the counters of a worker's socket from another thread.
+//! Reads the counters of a worker's socket from another thread.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,10 +34,7 @@ impl SocketProbe {
         self.local
     }
 
-    /// Returns the current counters, or `None` if the worker has closed the socket.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not support it (it does since Linux 4.12).
+    /// Returns the current counters, or `None` if the worker has closed the socket. Fails before Linux 4.12.
     pub fn read(&self) -> io::Result<Option<SocketMemory>> {
         let Some(socket) = self.socket.upgrade() else { return Ok(None) };
         let info = memory_info(&*socket)?;

@@ -1,4 +1,4 @@
-//! Accepting connections, and what an error of accepting means.
+//! Accepts connections, and classifies errors of accepting.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -9,7 +9,7 @@ use shoal_base::transport::stream::Remote;
 
 use super::listen::StreamListener;
 
-/// Pause after a failed accept, for example because there are no free descriptors and no idle connection to close.
+/// Pause after a failed accept, for example if there are no free descriptors and no idle connection to close.
 const PAUSE_MS: u64 = 100;
 
 /// Whether connections are being accepted.
@@ -20,14 +20,13 @@ pub(super) enum Accepting {
     Paused {
         until_ms: u64,
     },
-    /// No more.
+    /// No more connections are accepted.
     Stopped,
 }
 
-/// The cause of a failed accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AcceptFailure {
-    /// The connection ended before it was accepted, or a network error did so (`accept(2)`, "Error handling").
+    /// The connection ended before it was accepted, or through a network error (`accept(2)`, "Error handling").
     Peer,
     /// There are no descriptors or no memory for more.
     NoResources,
@@ -38,12 +37,11 @@ pub(super) enum AcceptFailure {
 }
 
 impl Accepting {
-    /// Returns a pause that begins now.
     pub(super) const fn pause(now_ms: u64) -> Self {
         Self::Paused { until_ms: now_ms + PAUSE_MS }
     }
 
-    /// Returns whether this is a pause that is over.
+    /// Returns whether the pause is over, if this is one.
     pub(super) const fn is_due(self, now_ms: u64) -> bool {
         matches!(self, Self::Paused { until_ms } if until_ms <= now_ms)
     }
@@ -65,7 +63,6 @@ impl AcceptFailure {
     }
 }
 
-/// Accepts the next connection of `listener`, which has this index.
 pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd, Remote), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(&listener.socket, flags)?;
@@ -78,7 +75,7 @@ pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd
     Ok((socket, Remote { listener: index, peer }))
 }
 
-/// Returns an address whose family is that of the client.
+/// Returns an address whose family is the client's.
 pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     match peer {
         SocketAddr::V6(v6) => match v6.ip().to_ipv4_mapped() {

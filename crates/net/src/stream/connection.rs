@@ -11,7 +11,6 @@ use super::table::ConnectionTable;
 /// Maximum number of times that a service with more output continues before other connections are served.
 pub(super) const CONTINUES_MAX: usize = 4;
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Connection<T> {
     pub(super) session: T,
@@ -21,20 +20,19 @@ pub(super) struct Connection<T> {
     pub(super) has_unsent_reply: bool,
     /// Whether the service knows of a backlog.
     pub(super) has_backlog: bool,
-    /// Number of send timeouts since the last write of output that no input has caused.
+    /// Number of send timeouts since the last write of unprompted output.
     pub(super) send_timeouts: u8,
     /// Number of bytes discarded after the last reply.
     pub(super) discarded_bytes: u32,
     pub(super) socket: OwnedFd,
     /// Output that the socket has not accepted yet. Empty, and without memory, in most connections.
     pub(super) unsent: Vec<u8>,
-    /// The length of its beginning that has been sent since.
+    /// The number of its first bytes that have been sent since.
     pub(super) sent: usize,
-    /// The events in the epoll set. None before the socket is in the set.
+    /// The events in the epoll set. `None` before the socket is in the set.
     pub(super) interest: Option<EventFlags>,
 }
 
-/// The connections of a worker that serves with `S`.
 pub(super) type Connections<S> = ConnectionTable<Connection<<S as StreamService>::Session>>;
 
 /// Why the service is asked for output without input.
@@ -47,7 +45,6 @@ pub(super) enum Trigger {
 }
 
 impl<T> Connection<T> {
-    /// Creates the state of a connection that has just been accepted.
     pub(super) const fn new(session: T, socket: OwnedFd) -> Self {
         Self {
             session,
@@ -63,7 +60,6 @@ impl<T> Connection<T> {
         }
     }
 
-    /// Returns how many bytes of output the socket has not accepted yet.
     pub(super) const fn unsent_bytes(&self) -> usize {
         self.unsent.len() - self.sent
     }
@@ -73,8 +69,8 @@ impl<T> Connection<T> {
         matches!(self.next, Next::Upgraded | Next::Pinged | Next::Busy | Next::BusyNew | Next::More)
     }
 
-    /// Returns whether input is read although output is unsent. That output may come from other clients, which must not
-    /// keep the client's own messages from being read.
+    /// Returns whether input is read although output is unsent. That output may come from other clients, and must not
+    /// block the client's own messages.
     pub(super) const fn reads_while_sending(&self) -> bool {
         self.has_backlog && !self.has_unsent_reply && self.accepts_writes()
     }
@@ -97,7 +93,7 @@ impl<T> Connection<T> {
         is_end && trigger == Trigger::Silence
     }
 
-    /// Does the same, but appends to the unsent output.
+    /// Like `write`, but appends to the unsent output.
     pub(super) fn write_behind_unsent<S>(&mut self, service: &mut S, trigger: Trigger) -> bool
     where
         S: StreamService<Session = T>,

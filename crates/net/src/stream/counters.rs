@@ -1,96 +1,82 @@
 //! Counters of connections, for export.
 
+use shoal_base::metrics::{Counter, counters, labels};
+
 use super::table::Phase;
-use crate::counters::Counter;
 
-/// The counters of one worker's connections.
-#[derive(Debug, Default)]
-#[repr(align(128))] // As `Counters`: workers do not slow each other down by counting.
-pub struct StreamCounters {
-    /// Connections accepted, including those refused afterwards.
-    pub accepted: Counter,
-    /// Connections closed, for any reason. The difference is the number of open connections.
-    pub closed: Counter,
-    /// Refused because the worker is full and no source has more of its connections than theirs.
-    pub refused_share: Counter,
-    /// Refused because their source has the maximum number of connections.
-    pub refused_source: Counter,
-    /// Refused because their source opens connections more often than the service allows.
-    pub refused_rate: Counter,
-    /// Requests of clients named by a proxy, and requests for a WebSocket, that were refused because their source has
-    /// the maximum number of connections.
-    pub refused_named: Counter,
-    /// Closed to make room, by phase.
-    pub evicted: Evictions,
-    /// Closed because all connections together held too much memory. Connections of the sources that hold most go
-    /// first.
-    pub evicted_memory: Counter,
-    /// Refused because there is no memory for another connection, and none that could be closed instead.
-    pub refused_memory: Counter,
-    /// Closed because no request arrived for too long.
-    pub timed_out_idle: Counter,
-    /// Closed because a request or handshake took too long.
-    pub timed_out_request: Counter,
-    /// Closed because the peer did not read its replies.
-    pub timed_out_send: Counter,
-    /// Upgraded connections that the service gave up because their peer was silent for too long.
-    pub timed_out_silent: Counter,
-    /// Closed by an error of the connection, such as a reset.
-    pub failed: Counter,
-    /// Accepts that failed, mostly for lack of descriptors.
-    pub accept_failed: Counter,
-    /// Bytes received.
-    pub received_bytes: Counter,
-    /// Bytes sent.
-    pub sent_bytes: Counter,
-    /// Writes that sent them.
-    pub writes: Counter,
-}
-
-/// Connections closed to make room.
-#[derive(Debug, Default)]
-pub struct Evictions {
-    /// Idle connections.
-    pub idle: Counter,
-    /// Connections after their last reply.
-    pub lingering: Counter,
-    /// Upgraded connections, which are WebSockets.
-    pub upgraded: Counter,
-    /// Connections with unsent output.
-    pub sending: Counter,
-    /// Connections in the middle of a request or handshake.
-    pub request: Counter,
-    /// Those of all these whose source had more connections than others.
-    pub greedy: Counter,
-}
-
-impl Evictions {
-    /// Returns the sum over all phases.
-    #[must_use]
-    pub fn read(&self) -> u64 {
-        let Self { idle, lingering, upgraded, sending, request, greedy: _ } = self;
-        [idle, lingering, upgraded, sending, request].into_iter().map(Counter::read).sum()
+labels! {
+    /// Why a connection ends otherwise than by a regular close of the client.
+    pub enum EndReason {
+        /// The worker is full, and no source has more of its connections than the source of this one.
+        RefusedShare = "refused_share",
+        /// Its source has the maximum number of connections.
+        RefusedSource = "refused_source",
+        /// Its source opens connections more often than the service allows.
+        RefusedRate = "refused_rate",
+        /// There is no memory for another connection, and none that could be closed instead.
+        RefusedMemory = "refused_memory",
+        /// All connections together hold too much memory. Connections of the sources that hold most go first.
+        EvictedMemory = "evicted_memory",
+        /// It makes room for another.
+        Evicted = "evicted",
+        /// No request arrived for too long.
+        Idle = "idle",
+        /// A request or handshake took too long.
+        SlowRequest = "slow_request",
+        /// The peer did not read its replies.
+        SlowReader = "slow_reader",
+        /// It is upgraded, and the service gave it up because its peer was silent for too long.
+        Silent = "silent",
+        /// The connection had an error, such as a reset.
+        Failed = "failed",
     }
+}
 
-    pub(super) fn add(&self, phase: Phase, is_greedy: bool) {
-        let counter = match phase {
-            Phase::Idle => &self.idle,
-            Phase::Linger => &self.lingering,
-            Phase::Upgraded => &self.upgraded,
-            Phase::Send => &self.sending,
-            Phase::Request => &self.request,
-        };
-        counter.add(1);
-        self.greedy.add(usize::from(is_greedy));
+labels! {
+    /// The direction of bytes.
+    pub enum Direction {
+        /// Received.
+        In = "in",
+        /// Sent.
+        Out = "out",
+    }
+}
+
+counters! {
+    /// The counters of one worker's connections.
+    pub struct StreamCounters {
+        /// Accepted connections, including those that were then refused.
+        pub accepted = "shoal_connections_accepted";
+        /// Connections closed, for any reason. The difference is the number of open connections.
+        pub closed: Counter;
+        /// Connections that did not end with a regular close by the client, by reason.
+        pub ended = "shoal_connections_ended", by reason: EndReason;
+        /// Connections closed to make room for others, by the phase that they were in.
+        pub evicted = "shoal_connections_evicted", by phase: Phase;
+        /// Connections closed to make room for others because their source had more connections than others.
+        pub evicted_greedy = "shoal_connections_evicted_greedy";
+        /// WebSocket upgrades, and clients named by the PROXY protocol, refused because their source has too many.
+        pub refused_named = "shoal_connections_refused_named";
+        /// Failed accepts, mostly for lack of file descriptors.
+        pub accept_failed = "shoal_accepts_failed";
+        /// Bytes sent and received on connections, including TLS overhead.
+        pub bytes = "shoal_connection_bytes", by direction: Direction;
+        /// Writes that sent bytes.
+        pub writes: Counter;
     }
 }
 
 impl StreamCounters {
+    /// Counts received bytes.
+    pub(super) fn add_received(&self, received: usize) {
+        self.bytes.of(Direction::In).add(received as u64);
+    }
+
     /// Counts a write of this many bytes.
     pub(super) fn add_write(&self, sent: usize) {
         if sent > 0 {
-            self.sent_bytes.add(sent);
-            self.writes.add(1);
+            self.bytes.of(Direction::Out).add(sent as u64);
+            self.writes.increment();
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The connections of one worker over `epoll`, `accept4`, `recv` and `send`: how bytes are received and sent.
 //!
 //! A connection is read as soon as it is accepted, because the kernel hands it over with its first bytes
-//! (TCP_DEFER_ACCEPT). A connection with a single request therefore never enters the epoll set. Events are
-//! level-triggered, so an event that a poll round does not handle comes up again.
+//! (TCP_DEFER_ACCEPT). So a connection with a single request never enters the epoll set. Events are level-triggered, so
+//! an unhandled event comes up again.
 //!
-//! While a peer does not read its reply, nothing more is read from it. A connection therefore holds at most one reply
-//! and one input, and a peer that does not read is disconnected after its time limit. The unsent bytes in the kernel
-//! are limited as well (TCP_NOTSENT_LOWAT). Otherwise the kernel would buffer some MiB for each client that does not
-//! read, from memory that all connections of the host share.
+//! While a peer does not read its reply, nothing more is read from it. So a connection holds at most one reply and one
+//! input, and a peer that does not read is disconnected after its time limit. The unsent bytes in the kernel are
+//! limited as well (TCP_NOTSENT_LOWAT). Otherwise the kernel would buffer some MiB for each such client, from memory
+//! that all connections of the host share.
 
 use std::fmt;
 use std::io;
@@ -27,36 +27,36 @@ use super::connection::{CONTINUES_MAX, Connection, Connections, Trigger};
 use super::lifecycle::{Outcome, WriteCause};
 use super::listen::BACKLOG;
 use super::table::{ConnectionTable, Phase};
-use super::{INPUT_BYTES_MAX, POLL_EVENTS_MAX, SourceLimiter, SourceLimits, StreamLimits, StreamListeners};
+use super::{
+    EndReason, INPUT_BYTES_MAX, POLL_EVENTS_MAX, SourceLimiter, SourceLimits, StreamLimits, StreamListeners,
+};
 
 /// Maximum number of connections accepted from one listener at a time.
 const ACCEPTS_MAX: usize = 64;
 
-/// Number of times that this is repeated before a listener is closed, which covers the whole backlog.
+/// Number of repetitions before a listener closes, which covers the whole backlog.
 const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 
 /// The stream I/O of one worker: its listeners, its connections, and the buffers to serve them.
 ///
 /// Its duties:
-/// - [`StreamIo::poll`] never waits. [`StreamIo::readiness`] is a descriptor that is readable when a poll round has
-///   something to do.
+/// - [`StreamIo::poll`] never waits. The descriptor of [`StreamIo::readiness`] is readable when a poll round has work.
 /// - It passes all bytes of a connection to the service in order, and sends the output of the service in order. While a
 ///   peer has not read its reply, nothing more is read from it.
-/// - Output that no input has caused ([`StreamService::write`]) is sent in the same order, at the end of each poll
-///   round, in one write as far as the socket has room. The rest waits. The service is told how much waits
+/// - Unprompted output ([`StreamService::write`]) is sent in the same order, at the end of each poll round, in one
+///   write up to the room in the socket. The rest waits. The service is told how much waits
 ///   ([`StreamService::set_backlog`]), and is not asked for more before all of it is sent. Meanwhile at most one input
-///   is read, or two if no reply to the first is among the waiting bytes. The memory for a peer that reads nothing is
-///   therefore bounded, and a peer that others send much to is still served, at the latest whenever it has read
-///   everything.
-/// - Idle and upgraded connections hold no buffer. Other connections hold only the bytes that wait.
-/// - It enforces [`StreamLimits`]. A connection that is idle for too long, takes too long over a request, or does not
-///   read its replies is closed; output that no input has caused has more time. A silent peer of an upgraded connection
-///   is pinged. If there are too many connections, one of the source with the most connections is closed
+///   is read, or two if no reply to the first is among the waiting bytes. So the memory for a peer that reads nothing
+///   is bounded, and a peer that others send much to is still served, at the latest whenever it has read everything.
+/// - Idle and upgraded connections hold no buffer. Other connections hold only the waiting bytes.
+/// - It enforces [`StreamLimits`]. It closes a connection that is idle for too long, takes too long over a request, or
+///   does not read its replies; unprompted output has more time. It pings a silent peer of an upgraded connection. If
+///   there are too many connections, it closes one of the source with the most connections
 ///   ([`StreamLimits::connections_max`]).
-/// - After each event of a connection it records how much memory the connection holds, including unread output. If all
-///   together hold more than the [`super::Budget`] of the worker, it closes connections of the sources that hold most.
-/// - Input after the last reply is read and discarded for a moment before the socket is closed, so that no reset
-///   overtakes the reply.
+/// - After each event it records how much memory the connection holds, including unread output. If all together exceed
+///   the [`super::Budget`] of the worker, it closes connections of the sources that hold most.
+/// - Input after the last reply is read and discarded for a moment before the socket closes, so that no reset overtakes
+///   the reply.
 /// - A poll round is bounded, and no listener or connection starves another.
 /// - It counts errors that a peer can cause, and never fails because of them. Without free descriptors it closes a
 ///   connection in the same order and tries again, but it never spins.
@@ -75,11 +75,11 @@ pub struct StreamIo<S: StreamService> {
     output: Vec<u8>,
 }
 
-/// A descriptor that is readable when a poll round of a [`StreamIo`] has something to do.
+/// A descriptor that is readable when a poll round of a [`StreamIo`] has work.
 ///
 /// With shared listeners, a worker has to wait in this epoll set itself. If it waits for the set in another call, a
-/// connection wakes all workers: an exclusive watch (EPOLLEXCLUSIVE) ends at the first worker that waits in its set, and
-/// through another set the kernel cannot see that (`ep_poll_callback` of fs/eventpoll.c).
+/// connection wakes all workers: an exclusive watch (EPOLLEXCLUSIVE) ends at the first worker that waits in its set,
+/// and the kernel cannot see that through another set (`ep_poll_callback` of fs/eventpoll.c).
 #[derive(Debug)]
 pub struct Readiness {
     epoll: Arc<OwnedFd>,
@@ -87,7 +87,7 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// Adds the descriptors that end a wait in this set, if a worker has to wait here. Returns whether it does.
+    /// Adds the descriptors that end a wait to this set, if a worker has to wait here. Returns whether it does.
     pub(crate) fn join<'d>(&self, mut descriptors: impl Iterator<Item = BorrowedFd<'d>>) -> io::Result<bool> {
         if self.has_shared_listeners {
             descriptors.try_for_each(|descriptor| {
@@ -125,10 +125,7 @@ impl<S: StreamService> fmt::Debug for StreamIo<S> {
 }
 
 impl<S: StreamService> StreamIo<S> {
-    /// Takes over the listeners of a worker.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel has no more descriptors.
+    /// Takes over the listeners of a worker. Fails if the kernel has no more descriptors.
     pub fn open(listeners: StreamListeners, limits: StreamLimits) -> io::Result<Self> {
         let table = ConnectionTable::new(
             limits,
@@ -151,10 +148,7 @@ impl<S: StreamService> StreamIo<S> {
         Ok(io)
     }
 
-    /// Replaces the listeners. Connections that wait at those that go are accepted first.
-    ///
-    /// # Errors
-    /// The same as for [`StreamIo::poll`].
+    /// Replaces the listeners. Accepts the waiting connections of removed ones first. Fails as [`StreamIo::poll`] does.
     pub fn set_listeners(
         &mut self,
         listeners: StreamListeners,
@@ -171,7 +165,7 @@ impl<S: StreamService> StreamIo<S> {
         Ok(())
     }
 
-    /// Replaces the limits, also for the connections that exist. None is closed because there are too many.
+    /// Replaces the limits, also for existing connections. Closes none for being too many.
     pub const fn set_limits(&mut self, limits: StreamLimits) {
         self.table.set_limits(limits);
     }
@@ -182,11 +176,9 @@ impl<S: StreamService> StreamIo<S> {
         self.listeners.source_limiter(limits)
     }
 
-    /// Runs a poll round at `now_ms`, of any clock that never goes back. Returns the number of accepts, inputs, outputs
-    /// and closes that it handled. If it is zero, the worker may wait.
-    ///
-    /// # Errors
-    /// Returns errors of this host that make it impossible to continue.
+    /// Runs a poll round at `now_ms`, of any monotonic clock. Returns the number of accepts, inputs, outputs and closes
+    /// that it handled. If it is zero, the worker may wait. Fails with errors of this host that make it impossible to
+    /// continue.
     pub fn poll(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         self.resume_accepting(now_ms);
         let mut seen = self.handle_overdue(now_ms, service);
@@ -215,13 +207,10 @@ impl<S: StreamService> StreamIo<S> {
         Ok(seen + self.write_queued(now_ms, service))
     }
 
-    /// Accepts the connections that wait, and no others from then on. Requests in progress continue in further poll
-    /// rounds, which also close idle connections, a bounded number each.
-    ///
-    /// # Errors
-    /// The same as for [`StreamIo::poll`].
+    /// Accepts the waiting connections, and no others from then on. Requests in progress continue in further poll
+    /// rounds, which also close idle connections, a bounded number each. Fails as [`StreamIo::poll`] does.
     pub fn begin_shutdown(&mut self, now_ms: u64, service: &mut S) -> io::Result<()> {
-        // Connections that wait to be accepted would be reset when the listeners close.
+        // Waiting connections would be reset when the listeners close.
         for index in 0..self.listeners.listeners.len() {
             self.accept_waiting(index, now_ms, service)?;
         }
@@ -231,8 +220,7 @@ impl<S: StreamService> StreamIo<S> {
         Ok(())
     }
 
-    /// Accepts no more connections, so that those that wait can be accepted by another process, until
-    /// [`resume`](Self::resume).
+    /// Accepts no more connections until [`resume`](Self::resume), so that another process can accept those that wait.
     pub fn pause(&mut self) {
         self.pause_accepting(Accepting::Paused { until_ms: u64::MAX });
     }
@@ -244,7 +232,7 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Frees memory that was kept for reuse and has not been needed for a while. To be called every few seconds.
+    /// Frees memory that was retained for reuse and not needed for some time. To be called every few seconds.
     pub fn trim(&mut self) {
         self.table.trim();
         self.output.clear();
@@ -256,8 +244,8 @@ impl<S: StreamService> StreamIo<S> {
         self.table.len()
     }
 
-    /// Returns a descriptor that becomes readable when a poll round has something to do. It is not a new one, so that listeners
-    /// can change while there are no more descriptors.
+    /// Returns a descriptor that becomes readable when a poll round has work. It is not a new one, so that listeners
+    /// can change while descriptors are exhausted.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         let has_shared_listeners = self.listeners.listeners.iter().any(|listener| listener.is_shared);
@@ -272,7 +260,7 @@ impl<S: StreamService> StreamIo<S> {
         self.accepting = Accepting::Active;
         if self.register_listeners().is_err() {
             // The kernel has no memory for it, or there are too many watches. The shortage continues.
-            self.table.counters().accept_failed.add(1);
+            self.table.counters().accept_failed.increment();
             self.pause_accepting(Accepting::pause(now_ms));
         }
     }
@@ -288,8 +276,8 @@ impl<S: StreamService> StreamIo<S> {
         Ok(epoll::add(&self.epoll, &self.listeners.listeners[index].socket, token, flags)?)
     }
 
-    /// Moves this worker behind the others that wait for the same listener. The kernel wakes the first that is idle,
-    /// which would otherwise get nearly all connections.
+    /// Moves this worker behind the others that wait for the same listener. Otherwise the first worker would get nearly
+    /// all connections, because the kernel wakes the first idle one.
     fn requeue(&self, index: usize) -> io::Result<()> {
         match self.listeners.listeners.get(index) {
             Some(listener) if listener.is_shared && self.accepting == Accepting::Active => {
@@ -310,7 +298,6 @@ impl<S: StreamService> StreamIo<S> {
         self.accepting = accepting;
     }
 
-    /// Accepts all connections that wait at one listener.
     fn accept_waiting(&mut self, index: usize, now_ms: u64, service: &mut S) -> io::Result<()> {
         for _ in 0..LAST_ROUNDS_MAX {
             if self.accept(index, now_ms, service)? < ACCEPTS_MAX {
@@ -320,8 +307,8 @@ impl<S: StreamService> StreamIo<S> {
         Ok(())
     }
 
-    /// Accepts connections from one listener and serves their first input. Returns how many there were. If fewer than
-    /// [`ACCEPTS_MAX`], no more are waiting, or no more can be accepted now.
+    /// Accepts connections from one listener and serves their first input. Returns their number. Fewer than
+    /// [`ACCEPTS_MAX`] mean that no more are waiting, or that none can be accepted now.
     fn accept(&mut self, index: usize, now_ms: u64, service: &mut S) -> io::Result<usize> {
         let mut accepted = 0;
         for _ in 0..ACCEPTS_MAX {
@@ -345,8 +332,8 @@ impl<S: StreamService> StreamIo<S> {
         Ok(accepted)
     }
 
-    /// Handles an event of a connection: receives once and serves the input, or sends unsent output. The input of a
-    /// connection with unsent output may be read first, so that the reply is sent behind that output.
+    /// Handles an event of a connection: receives once and serves the input, or sends unsent output. With unsent
+    /// output, the input may be read first, so that its reply follows that output.
     pub(super) fn handle_event(&mut self, handle: Handle, events: EventFlags, now_ms: u64, service: &mut S) {
         let sends = self.table.phase(handle) == Some(Phase::Send);
         let Some(connection) = self.table.get_mut(handle) else { return };
@@ -371,7 +358,6 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Serves an input of this length.
     pub(super) fn serve_input(
         &mut self,
         handle: Handle,
@@ -384,7 +370,7 @@ impl<S: StreamService> StreamIo<S> {
         let (session, input) = (&mut connection.session, &mut self.input[..received]);
         self.output.clear();
         connection.next = service.receive(session, input, &mut self.output);
-        self.table.counters().received_bytes.add(received);
+        self.table.counters().add_received(received);
         let outcome = self.send_reply(handle, now_ms, service);
         service.replied();
         outcome
@@ -403,8 +389,8 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Lets the service continue until it has output or waits for an event. Then records the quota that the connection
-    /// counts towards, and whether it is established.
+    /// Lets the service continue until it has output or waits for an event. Then records the connection's quota, and
+    /// whether the connection is established.
     fn proceed(&mut self, handle: Handle, service: &mut S) {
         let Some(connection) = self.table.get_mut(handle) else { return };
         for _ in 0..CONTINUES_MAX {
@@ -453,7 +439,7 @@ impl<S: StreamService> StreamIo<S> {
             self.output.clear();
             self.proceed(handle, service);
         }
-        // Other connections are served first. This one continues when the epoll set reports that its socket has room.
+        // Other connections are served first. This one continues when the epoll set reports room in its socket.
         if let Some(connection) = self.table.get_mut(handle) {
             connection.unsent.extend_from_slice(&self.output);
             self.table.enter(handle, Phase::Send, now_ms);
@@ -511,7 +497,7 @@ impl<S: StreamService> StreamIo<S> {
         };
         connection.interest = Some(wanted);
         if outcome.is_err() {
-            // There is no memory for it, or there are too many watches. Without events the connection would stay
+            // There is no memory for the watch, or there are too many. Without events the connection would stay
             // forever.
             self.fail(handle, service);
         }
@@ -535,7 +521,7 @@ impl<S: StreamService> StreamIo<S> {
             connection.write(service, trigger, &mut self.output)
         };
         if given_up {
-            self.table.counters().timed_out_silent.add(1);
+            self.table.counters().ended.of(EndReason::Silent).increment();
         }
         if sends || self.flush(handle, WriteCause::Unprompted, now_ms, service) == Outcome::Open {
             self.report_backlog(handle, service);
@@ -545,7 +531,7 @@ impl<S: StreamService> StreamIo<S> {
     }
 }
 
-/// The subject of an event, in the 64 bits that the kernel stores for us.
+/// The subject of an event, in the 64 bits that the kernel stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Listener(u32),

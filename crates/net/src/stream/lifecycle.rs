@@ -1,5 +1,5 @@
-//! The life of a connection: admission, eviction, the phase after each write, and timeouts. How bytes are received and
-//! sent is in [`super::io`].
+//! The life of a connection: admission, eviction, the phase after each write, and timeouts. [`super::io`] receives and
+//! sends bytes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,19 +12,19 @@ use shoal_base::transport::stream::{ConnectionKind, Handle, Next, Quota, Remote,
 use super::accept::AcceptFailure;
 use super::connection::{Connection, Trigger};
 use super::io::StreamIo;
-use super::table::{Admission, MemoryVictim, Phase, Refused, Victim};
-use super::{POLL_EVENTS_MAX, StreamCounters};
+use super::table::{Admission, MemoryVictim, Phase, Victim};
+use super::{EndReason, POLL_EVENTS_MAX, StreamCounters};
 
-/// Bytes of the request of a refused connection that are read, so that closing it does not reset the reply.
+/// Bytes of a refused connection's request that are read, so that the close does not reset the reply.
 const REFUSED_BYTES_MAX: usize = 2048;
 
 /// Maximum number of bytes that are discarded after the last reply. They allow for input that was already under way. A
 /// client that sends more does not read its reply.
 const DISCARDED_BYTES_MAX: u32 = 256 * 1024;
 
-/// Maximum number of times that the send timeout of an upgraded connection may pass for the output of one write. This
-/// output also contains messages from other clients, and the peer first has to read what the kernel has buffered. With
-/// a write of 128 KiB and ten seconds for a reply, a peer that reads 35 kbit/s stays connected.
+/// How many send timeouts of an upgraded connection may pass for the output of one write. This output also contains
+/// messages from other clients, and the peer first has to read the kernel's buffer. With a write of 128 KiB and ten
+/// seconds for a reply, a peer that reads 35 kbit/s stays connected.
 const SEND_TIMEOUTS_MAX: u8 = 6;
 
 /// Flags of every send: as much as there is room for, and no signal if the peer is gone.
@@ -60,8 +60,8 @@ impl<S: StreamService> StreamIo<S> {
         let ip = remote.peer.map(|peer| peer.ip()).filter(|_| service.is_limited(remote));
         let quota = Quota { ip, kind: ConnectionKind::Http };
         let may_connect = service.may_connect(remote);
-        let admitted = if may_connect { self.admit(quota, service) } else { Err(Refused::Rate) };
-        self.table.counters().accepted.add(1);
+        let admitted = if may_connect { self.admit(quota, service) } else { Err(EndReason::RefusedRate) };
+        self.table.counters().accepted.increment();
         match admitted {
             Ok(admission) => {
                 let handle = self.table.next_handle();
@@ -77,20 +77,15 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Counts a connection that is refused and closed.
-    pub(super) fn count_refusal(&self, refused: Refused) {
+    pub(super) fn count_refusal(&self, refused: EndReason) {
         let counters = self.table.counters();
-        counters.closed.add(1);
-        match refused {
-            Refused::Full => counters.refused_share.add(1),
-            Refused::Source => counters.refused_source.add(1),
-            Refused::Rate => counters.refused_rate.add(1),
-            Refused::Memory => counters.refused_memory.add(1),
-        }
+        counters.closed.increment();
+        counters.ended.of(refused).increment();
     }
 
-    pub(super) fn admit(&mut self, quota: Quota, service: &mut S) -> Result<Admission, Refused> {
+    pub(super) fn admit(&mut self, quota: Quota, service: &mut S) -> Result<Admission, EndReason> {
         let mut admitted = self.table.admit(quota);
-        if matches!(admitted, Err(Refused::Full))
+        if matches!(admitted, Err(EndReason::RefusedShare))
             && let Some(victim) = self.table.victim_for(quota.ip)
         {
             self.evict(victim, service);
@@ -102,21 +97,18 @@ impl<S: StreamService> StreamIo<S> {
             && !self.make_memory(service)
         {
             self.table.cancel(admission);
-            return Err(Refused::Memory);
+            return Err(EndReason::RefusedMemory);
         }
         admitted
     }
 
-    /// Handles a failed accept. Returns whether the next one may succeed.
-    ///
-    /// # Errors
-    /// Returns errors that would repeat forever.
+    /// Handles a failed accept. Returns whether the next one may succeed. Fails with errors that would repeat forever.
     pub(super) fn recover(&mut self, errno: Errno, service: &mut S) -> io::Result<bool> {
         let failure = AcceptFailure::of(errno);
         if failure == AcceptFailure::Host {
             return Err(errno.into());
         }
-        self.table.counters().accept_failed.add(1);
+        self.table.counters().accept_failed.increment();
         if failure != AcceptFailure::NoResources {
             return Ok(failure == AcceptFailure::Peer);
         }
@@ -125,8 +117,11 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Closes a connection to make room.
-    fn evict(&mut self, Victim { handle, phase, is_greedy, .. }: Victim, service: &mut S) {
-        self.table.counters().evicted.add(phase, is_greedy);
+    fn evict(&mut self, Victim { handle, phase, is_over_share, .. }: Victim, service: &mut S) {
+        let counters = self.table.counters();
+        counters.ended.of(EndReason::Evicted).increment();
+        counters.evicted.of(phase).increment();
+        counters.evicted_greedy.add(is_over_share.into());
         self.end_in(handle, phase, service);
     }
 
@@ -143,8 +138,8 @@ impl<S: StreamService> StreamIo<S> {
         };
     }
 
-    /// Records how much memory a connection holds after an event, and closes connections of the sources that hold most
-    /// while all together hold too much.
+    /// Records a connection's memory after an event. While all connections together hold too much, closes connections
+    /// of the sources that hold most.
     pub(super) fn update_held(&mut self, handle: Handle, service: &mut S) {
         let Some(connection) = self.table.get_mut(handle) else { return };
         let mut held = service.held(&connection.session);
@@ -154,13 +149,13 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Closes a connection of the source that holds most memory, see [`ConnectionTable::memory_victim`]. Returns
-    /// whether there was one.
+    /// whether it found one.
     ///
     /// [`ConnectionTable::memory_victim`]: super::table::ConnectionTable::memory_victim
     fn make_memory(&mut self, service: &mut S) -> bool {
         match self.table.memory_victim() {
             Some(MemoryVictim::Account(handle)) => {
-                self.table.counters().evicted_memory.add(1);
+                self.table.counters().ended.of(EndReason::EvictedMemory).increment();
                 self.close_with_message(handle, service, S::shed);
             }
             Some(MemoryVictim::Connection(victim)) => self.evict(victim, service),
@@ -169,7 +164,7 @@ impl<S: StreamService> StreamIo<S> {
         true
     }
 
-    /// Writes the queued output of all connections that have any. Returns how many there were.
+    /// Writes the queued output of all connections that have any. Returns their number.
     pub(super) fn write_queued(&mut self, now_ms: u64, service: &mut S) -> usize {
         let mut count = 0;
         while let Some(handle) = service.next_to_write() {
@@ -227,7 +222,7 @@ impl<S: StreamService> StreamIo<S> {
             Next::Upgraded if cause == WriteCause::Unprompted && phase == Some(Phase::Upgraded) => {}
             Next::Upgraded => table.enter(handle, Phase::Upgraded, now_ms),
             Next::Pinged => {
-                // The peer has the whole time for its answer, once.
+                // The peer gets the whole time for its answer, once.
                 connection.next = Next::Upgraded;
                 table.enter(handle, Phase::Upgraded, now_ms);
             }
@@ -237,7 +232,7 @@ impl<S: StreamService> StreamIo<S> {
                 table.enter(handle, Phase::Linger, now_ms);
             }
             Next::BusyNew => {
-                // The time starts anew only once.
+                // The time restarts only once.
                 connection.next = Next::Busy;
                 table.enter(handle, Phase::Request, now_ms);
             }
@@ -256,12 +251,12 @@ impl<S: StreamService> StreamIo<S> {
         connection.discarded_bytes =
             connection.discarded_bytes.saturating_add(u32::try_from(received).unwrap_or(u32::MAX));
         let is_too_much = connection.discarded_bytes > DISCARDED_BYTES_MAX;
-        self.table.counters().received_bytes.add(received);
+        self.table.counters().add_received(received);
         if is_too_much { self.close(handle, service) } else { Outcome::Open }
     }
 
-    /// Closes a connection with a last message, which `append` appends, as far as the socket has room for it. The
-    /// message is left out if earlier output is unsent, because it would come in the middle of that.
+    /// Closes a connection with a last message from `append`, up to the room in the socket. With unsent earlier output,
+    /// the message is left out, because it would come in the middle of that.
     pub(super) fn close_with_message(
         &mut self,
         handle: Handle,
@@ -292,20 +287,19 @@ impl<S: StreamService> StreamIo<S> {
     /// Closes a connection, and lets the kernel discard the output that the peer has not read (`socket(7)`, SO_LINGER).
     fn reset(&mut self, handle: Handle, service: &mut S) -> Outcome {
         if let Some(connection) = self.table.get_mut(handle) {
-            // If this fails, the kernel gives up by itself after a while.
+            // If this fails, the kernel gives up by itself later.
             let _ = sockopt::set_socket_linger(&connection.socket, Some(Duration::ZERO));
         }
         self.close(handle, service)
     }
 
-    /// Closes a connection after an error.
     pub(super) fn fail(&mut self, handle: Handle, service: &mut S) -> Outcome {
-        self.table.counters().failed.add(1);
+        self.table.counters().ended.of(EndReason::Failed).increment();
         self.close(handle, service)
     }
 
-    /// Handles connections whose time is up and, during the shutdown, closes those that are idle or upgraded; a bounded
-    /// number of them. Returns how many.
+    /// Handles overdue connections, and closes idle or upgraded ones during the shutdown; a bounded number. Returns how
+    /// many.
     pub(super) fn handle_overdue(&mut self, now_ms: u64, service: &mut S) -> usize {
         for seen in 0..POLL_EVENTS_MAX {
             let first_at_rest = if self.table.is_shutting_down() { self.table.first_at_rest() } else { None };
@@ -314,19 +308,19 @@ impl<S: StreamService> StreamIo<S> {
             match due {
                 None => return seen,
                 Some((handle, Phase::Upgraded)) => {
-                    // If the connection stays, its silence is measured anew.
+                    // If the connection stays, its silence is measured again.
                     self.table.enter(handle, Phase::Upgraded, now_ms);
                     self.write_unprompted(handle, Trigger::Silence, now_ms, service);
                 }
                 Some((handle, Phase::Send)) => {
                     let Some(connection) = self.table.get_mut(handle) else { continue };
                     connection.send_timeouts += 1;
-                    // A connection with output that no input has caused gets more time. Nothing else extends its time,
-                    // so a peer that reads nothing, or too slowly, is disconnected.
+                    // A connection with unprompted output gets more time. Nothing else extends its time, so a peer that
+                    // reads nothing, or too slowly, is disconnected.
                     if connection.has_backlog && connection.send_timeouts < SEND_TIMEOUTS_MAX {
                         self.table.enter(handle, Phase::Send, now_ms);
                     } else {
-                        self.table.counters().timed_out_send.add(1);
+                        self.table.counters().ended.of(EndReason::SlowReader).increment();
                         self.reset(handle, service);
                     }
                 }
@@ -338,8 +332,8 @@ impl<S: StreamService> StreamIo<S> {
         POLL_EVENTS_MAX
     }
 
-    /// Closes the connections that are still open during the shutdown, in any phase, a bounded number for each call. A
-    /// client in the middle of a request gets an error. Returns how many it closed: after zero, there are none left.
+    /// Closes remaining connections during the shutdown, in any phase, a bounded number for each call. A client in the
+    /// middle of a request gets an error. Returns the number of closed ones: after zero, none is left.
     pub fn close_remaining(&mut self, service: &mut S) -> usize {
         for closed in 0..POLL_EVENTS_MAX {
             let Some((handle, phase)) = self.table.first_to_close() else { return closed };
@@ -349,12 +343,12 @@ impl<S: StreamService> StreamIo<S> {
     }
 }
 
-/// Sends a refusal to a client that there is no room for.
+/// Sends a refusal to a client without room.
 fn refuse<S: StreamService>(socket: &OwnedFd, remote: &Remote, service: &mut S, counters: &StreamCounters) {
     let mut message = Vec::new();
     service.refuse(remote, &mut message);
     let received = recv(socket, &mut [0; REFUSED_BYTES_MAX], RecvFlags::DONTWAIT);
-    counters.received_bytes.add(received.map_or(0, |(received, _)| received));
+    counters.add_received(received.map_or(0, |(received, _)| received));
     counters.add_write(try_send(socket, &message));
 }
 

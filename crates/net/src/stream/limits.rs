@@ -7,9 +7,10 @@ use super::SourceLimits;
 /// The limits of one worker's connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Maximum number of connections of this worker. When it is reached, a connection of the source with the most
-    /// connections makes room for the next: the longest idle one, otherwise one that lingers, is in a request, is upgraded,
-    /// has unsent output, or is established, in this order; one that is busy only if more than an eighth are like it. A source that has as many connections itself is refused instead.
+    /// Maximum number of connections of this worker. At the limit, a connection of the source with the most connections
+    /// makes room for the next: the longest idle one, otherwise one that lingers, is in a request, is upgraded, has
+    /// unsent output, or is established, in this order. A busy connection is closed only if more than an eighth are in
+    /// the same state. A source with as many connections itself is refused instead.
     pub connections_max: usize,
     /// Maximum number of connections of one source, over all workers.
     pub per_source: SourceLimits,
@@ -18,13 +19,13 @@ pub struct StreamLimits {
     /// Maximum time for a whole request or a handshake to arrive. If further requests begin before the connection is
     /// idle, the waits for them add up. Once the sum has reached this limit, no further wait begins.
     pub request_ms_max: u64,
-    /// Maximum time for the peer to read the output of one call of the service; six times as long for output that no
-    /// input has caused.
+    /// Maximum time for the peer to read the output of one call of the service. Unprompted output has six times as
+    /// long.
     pub send_ms_max: u64,
     /// Maximum total time for the peer to read the output of several calls while the connection is never idle. Does not
     /// apply to connections of [`shoal_base::transport::stream::ConnectionKind::WebSocket`].
     pub answer_ms_max: u64,
-    /// Maximum time for which the peer of an upgraded connection may be silent before the service is asked to ping it.
+    /// How long the peer of an upgraded connection may be silent before the service is asked to ping it.
     pub silent_ms_max: u64,
 }
 
@@ -38,7 +39,6 @@ pub struct Budget {
 }
 
 impl Default for Budget {
-    /// Returns a budget without a limit.
     fn default() -> Self {
         Self { held_bytes: AtomicUsize::new(0), held_bytes_max: AtomicUsize::new(usize::MAX) }
     }
@@ -51,7 +51,7 @@ impl Budget {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// Returns how much they may hold. If they hold more, the worker closes connections of the sources that hold most.
+    /// Returns how much they may hold. Beyond that, the worker closes connections of the sources that hold most.
     #[must_use]
     pub fn held_bytes_max(&self) -> usize {
         self.held_bytes_max.load(Ordering::Relaxed)

@@ -1,15 +1,15 @@
 //! Opens the listeners of all workers.
 
-use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
+use shoal_base::transport::stream::ListenAddress;
 
 use super::socket_file::SocketFile;
 use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
@@ -19,24 +19,15 @@ use crate::socket::options;
 /// Maximum number of connections that wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
 pub(super) const BACKLOG: i32 = 4096;
 
-/// Seconds for which the kernel retains a connection until its first bytes arrive (`tcp(7)`, TCP_DEFER_ACCEPT). In all
-/// these protocols the client sends first, so an accepted connection has input at once, and a connection without input
-/// costs the worker nothing.
+/// Seconds for which the kernel retains a connection until its first bytes arrive (`tcp(7)`, TCP_DEFER_ACCEPT). The
+/// client sends first in all these protocols, so an accepted connection has input at once, and a connection without
+/// input costs the worker nothing.
 const DEFER_ACCEPT_S: i32 = 5;
 
 /// Maximum number of bytes that the kernel buffers for a connection before it can send them. Without a limit it takes
 /// some MiB for each peer that does not read, from memory that all connections of the host share (`tcp(7)`, tcp_mem).
 /// Bytes in flight do not count, so peers that read are not slowed down.
 const KERNEL_UNSENT_BYTES_MAX: i32 = 256 * 1024;
-
-/// An address to listen on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// TCP. With port 0 the kernel chooses a port, the same for all workers.
-    Tcp(SocketAddr),
-    /// A Unix socket, whose file is created.
-    Unix(PathBuf),
-}
 
 /// The listeners of one worker, and the counters and limits of its connections. A listener is closed with the last copy.
 #[derive(Clone, Debug)]
@@ -47,11 +38,10 @@ pub struct StreamListeners {
     pub(super) budget: Arc<Budget>,
 }
 
-/// One listening socket.
 #[derive(Clone, Debug)]
 pub(super) struct StreamListener {
-    /// Removes the file of a Unix socket with its last worker. This field is first, because the file has to be removed
-    /// before the socket is closed.
+    /// Removes the file of a Unix socket with its last worker. This field comes first, because the file has to be
+    /// removed before the socket closes.
     file: Option<Arc<SocketFile>>,
     pub(super) socket: Arc<OwnedFd>,
     local: ListenAddress,
@@ -82,18 +72,12 @@ impl StreamListener {
 impl StreamListeners {
     /// Opens the listeners of all workers. For TCP, each worker has its own socket, among which the kernel distributes
     /// the connections (`SO_REUSEPORT`). The first is bound alone, so that a port in use by another program is an
-    /// error. A Unix socket has one listener, from which all workers accept.
-    ///
-    /// # Errors
-    /// Returns an error if an address cannot be listened on.
+    /// error. A Unix socket has one listener, from which all workers accept. Fails if an address cannot be listened on.
     pub fn bind(addresses: &[ListenAddress], workers: NonZeroUsize) -> Result<Vec<Self>, ListenError> {
         Self::bind_or_inherit(addresses, workers, &InheritedSockets::default())
     }
 
-    /// The same, but uses sockets that this process was given, where their addresses fit.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Like [`bind`](Self::bind), but uses the given sockets with fitting addresses.
     pub fn bind_or_inherit(
         addresses: &[ListenAddress],
         workers: NonZeroUsize,
@@ -115,11 +99,9 @@ impl StreamListeners {
         Ok(sets)
     }
 
-    /// Returns the listeners of running workers for other addresses. Those of addresses that stay are the same, and the others
-    /// are among those that this process was given. The counters and limits are those of `workers`.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Returns the listeners of running workers for other addresses. Listeners of remaining addresses are the same, and
+    /// new ones come from the `given` sockets. The counters and limits come from `workers`. Fails as
+    /// [`bind`](Self::bind) does.
     pub fn change(
         workers: &[Self],
         addresses: &[ListenAddress],
@@ -139,7 +121,7 @@ impl StreamListeners {
         Ok(changed)
     }
 
-    /// Returns the addresses of the listeners that [`change`](Self::change) has to be given.
+    /// Returns the addresses of the listeners that [`change`](Self::change) needs.
     pub fn missing<'a>(
         workers: &[Self],
         addresses: &'a [ListenAddress],
@@ -150,7 +132,7 @@ impl StreamListeners {
 
     fn places(workers: &[Self], addresses: &[ListenAddress]) -> Vec<Option<usize>> {
         let locals: Vec<_> = workers.first().map(Self::local_addresses).into_iter().flatten().collect();
-        places(&locals, addresses, |local, wanted| local.serves(wanted))
+        places(&locals, addresses, |local, wanted| serves(local, wanted))
     }
 
     /// Leaves the files of Unix sockets to another process, which uses the sockets after this one.
@@ -167,16 +149,12 @@ impl StreamListeners {
         }
     }
 
-    /// Returns whether a listener is one of these.
     pub(super) fn contains(&self, listener: &StreamListener) -> bool {
         self.listeners.iter().any(|other| Arc::ptr_eq(&other.socket, &listener.socket))
     }
 
-    /// Opens the listeners of one address for another process, which uses them as [`InheritedSockets`]: one for each
-    /// worker, or a single one if it is a Unix socket, whose file stays.
-    ///
-    /// # Errors
-    /// As [`bind`](Self::bind).
+    /// Opens the listeners of one address for another process: one for each worker, or a single one for a Unix socket,
+    /// whose file stays. The other process uses them as [`InheritedSockets`]. Fails as [`bind`](Self::bind) does.
     pub fn bind_for_others(
         address: &ListenAddress,
         workers: NonZeroUsize,
@@ -196,7 +174,7 @@ impl StreamListeners {
         self.listeners.iter().map(|listener| &listener.local)
     }
 
-    /// Returns the listeners that this process has bound itself. Workers share those of Unix sockets.
+    /// Returns the listeners that this process has bound itself. Workers share listeners of Unix sockets.
     pub fn own_descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let own = self.listeners.iter().filter(|listener| !listener.is_inherited);
         own.map(|listener| listener.socket.as_fd())
@@ -226,7 +204,6 @@ impl StreamListeners {
     }
 }
 
-/// Returns a listener of one address for each worker.
 fn open_group(
     address: &ListenAddress,
     workers: NonZeroUsize,
@@ -240,7 +217,7 @@ fn open_group(
     }
 }
 
-/// Returns listeners that another process has bound just now, for this one, as its own. The file of a Unix socket is removed
+/// Returns listeners that another process has just bound for this one, as its own. The file of a Unix socket is removed
 /// with the last of them.
 fn own_group(mut group: Vec<StreamListener>) -> Result<Vec<StreamListener>, ListenError> {
     if let Some(StreamListener { local: address @ ListenAddress::Unix(path), file: None, .. }) = group.first()
@@ -270,7 +247,7 @@ fn bind_tcp(addr: SocketAddr, workers: NonZeroUsize) -> Result<(Vec<OwnedFd>, So
     let first = open_tcp(addr)?;
     let at = |doing| ListenError::at(ListenAddress::Tcp(addr), doing);
     rustix::net::bind(&first, &addr).map_err(at("bind"))?;
-    // Only now may others join, all of this program: see `crate::Sockets::bind`.
+    // Only now may other sockets join, all of this program: see `crate::Sockets::bind`.
     sockopt::set_socket_reuseport(&first, true).map_err(at("SO_REUSEPORT"))?;
     let local = getsockname(&first).and_then(SocketAddr::try_from).map_err(at("getsockname"))?;
     let mut sockets = vec![first];
@@ -286,8 +263,8 @@ fn bind_tcp(addr: SocketAddr, workers: NonZeroUsize) -> Result<(Vec<OwnedFd>, So
     Ok((sockets, local))
 }
 
-/// Uses the listeners that this process was given. If there are fewer than workers, and the kernel allows no more at this
-/// address, workers share listeners.
+/// Uses the given listeners. If there are fewer than workers, and the kernel allows no more at this address, workers
+/// share listeners.
 fn adopt_group(
     address: &ListenAddress,
     workers: NonZeroUsize,
@@ -305,7 +282,7 @@ fn adopt_group(
             local = ListenAddress::Tcp(bound);
         }
         match rustix::net::listen(socket, BACKLOG) {
-            // A sandbox forbids it. The socket listens already; only its backlog is the choice of the giver.
+            // A sandbox forbids this. The socket listens already, with a backlog that the giver has chosen.
             Ok(()) | Err(Errno::PERM) => {}
             Err(errno) => return Err(at("listen")(errno)),
         }
@@ -342,7 +319,7 @@ fn open_tcp(addr: SocketAddr) -> Result<OwnedFd, ListenError> {
         // IPv4 has its own listeners.
         sockopt::set_ipv6_v6only(&socket, true).map_err(at("IPV6_V6ONLY"))?;
     }
-    // A restarted tracker does not wait until the kernel has forgotten the connections of the last one.
+    // A restarted tracker does not wait until the kernel has forgotten the previous one's connections.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(at("SO_REUSEADDR"))?;
     prepare_tcp(&socket).map_err(|(doing, errno)| at(doing)(errno))?;
     Ok(socket)
@@ -379,13 +356,11 @@ fn bind_unix(path: &Path) -> Result<(OwnedFd, SocketFile), ListenError> {
     Ok((socket, file))
 }
 
-impl ListenAddress {
-    /// Returns whether a listener that is bound here can be used where `wanted` would be bound.
-    pub(crate) fn serves(&self, wanted: &Self) -> bool {
-        match (self, wanted) {
-            (Self::Tcp(local), Self::Tcp(wanted)) => fits(*local, *wanted),
-            _ => self == wanted,
-        }
+/// Returns whether a listener that is bound at `local` can be used where `wanted` would be bound.
+pub(crate) fn serves(local: &ListenAddress, wanted: &ListenAddress) -> bool {
+    match (local, wanted) {
+        (ListenAddress::Tcp(local), ListenAddress::Tcp(wanted)) => fits(*local, *wanted),
+        _ => local == wanted,
     }
 }
 
@@ -409,15 +384,6 @@ impl ListenError {
 
     fn at(address: ListenAddress, doing: &'static str) -> impl FnOnce(Errno) -> Self {
         move |errno| Self { address, doing, source: errno.into() }
-    }
-}
-
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(addr) => write!(f, "{addr}"),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The memory that each connection of a worker holds, and which connection is closed to free some.
 //!
 //! This module owns an account for each slot of the table. Accounts are sorted into size classes by the power of two of
-//! the memory that depends on their peers ([`Held::variable`]). Large ones are therefore found in a few steps, however
-//! many accounts there are. The module must not know what the memory is used for.
+//! the memory that depends on their peers ([`Held::variable`]). So large ones are found in a few steps among any number
+//! of accounts. The module must not know what the memory is used for.
 //!
 //! The connection whose source holds most goes first, not the largest connection. Otherwise a source that divides its
 //! memory among many connections would outlast one that holds more on a single connection, for example because others
@@ -31,10 +31,8 @@ const CLASSES_EXAMINED: u32 = 8;
 /// has no list.
 const CLASSES: usize = usize::BITS as usize + 1;
 
-/// No account.
 const NONE: u32 = u32::MAX;
 
-/// The memory accounts of a worker's connections.
 #[derive(Debug)]
 pub(super) struct MemoryAccounts {
     /// By the slot of the connection.
@@ -51,11 +49,11 @@ pub(super) struct MemoryAccounts {
     sources: HashMap<Network, usize>,
 }
 
-/// The connection that is to free memory.
+/// The connection that should free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LargestAccount {
     pub(super) index: u32,
-    /// Its source, if that is limited.
+    /// Its source, if limited.
     pub(super) ip: Option<IpAddr>,
     /// The memory of its source that depends on peers, divided by the shares of the source.
     pub(super) source_bytes: usize,
@@ -64,13 +62,13 @@ pub(super) struct LargestAccount {
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
     held: Held,
-    /// The source, if it is limited.
+    /// The source, if limited.
     ip: Option<IpAddr>,
     before: u32,
     after: u32,
 }
 
-/// A list of the accounts of a class. The one examined last is at its end.
+/// A list of the accounts of a class. The last examined one is at its end.
 #[derive(Clone, Copy, Debug)]
 struct SizeClass {
     first: u32,
@@ -79,7 +77,6 @@ struct SizeClass {
 
 const EMPTY: SizeClass = SizeClass { first: NONE, last: NONE };
 
-/// The size of an account, which every connection takes.
 pub(super) const ACCOUNT_BYTES: usize = size_of::<Account>();
 
 impl MemoryAccounts {
@@ -104,7 +101,6 @@ impl MemoryAccounts {
         self.bytes - self.variable_bytes
     }
 
-    /// Opens the account of the connection in slot `index`.
     pub(super) fn open(&mut self, index: u32, ip: Option<IpAddr>) {
         let index = as_usize(index);
         if index >= self.accounts.len() {
@@ -113,7 +109,6 @@ impl MemoryAccounts {
         self.accounts[index] = Account { ip, ..Account::default() };
     }
 
-    /// Closes the account of the connection in slot `index`.
     pub(super) fn close(&mut self, index: u32) {
         self.note(index, Held::default());
     }
@@ -150,7 +145,7 @@ impl MemoryAccounts {
         }
     }
 
-    /// Returns, of the largest accounts, one of the source that holds most; of its accounts that are examined, the
+    /// Examines the largest accounts, and returns the one whose source holds most; of that source's accounts, the
     /// largest. Returns `None` if no connection holds memory that depends on its peer.
     pub(super) fn largest(&mut self) -> Option<LargestAccount> {
         let top = self.occupied.checked_ilog2()?;
@@ -174,7 +169,7 @@ impl MemoryAccounts {
         largest
     }
 
-    /// Frees the memory of slots from `indices` on, which are unused.
+    /// Frees the memory of unused slots from `indices` on.
     pub(super) fn trim(&mut self, indices: usize) {
         self.accounts.truncate(indices);
         self.accounts.shrink_to(2 * indices);
@@ -207,7 +202,6 @@ impl MemoryAccounts {
         }
     }
 
-    /// Appends an account to its class.
     fn push(&mut self, index: u32, class: usize) {
         if class == 0 {
             return;
@@ -222,7 +216,6 @@ impl MemoryAccounts {
         self.occupied |= 1 << class;
     }
 
-    /// Removes an account from its class.
     fn unlink(&mut self, index: u32, class: usize) {
         if class == 0 {
             return;

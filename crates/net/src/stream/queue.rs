@@ -17,7 +17,7 @@ pub(super) struct Links {
     after: Option<NodeId>,
 }
 
-/// Gives access to the links of the elements of a queue.
+/// Gives access to the links of a queue's elements.
 pub(super) trait Chain {
     fn links(&mut self, node: NodeId) -> &mut Links;
 }
@@ -66,7 +66,7 @@ impl Queue {
         *chain.links(node) = Links { before: last, after: None };
     }
 
-    /// Returns the element behind one.
+    /// Returns the element after another one.
     pub(super) fn after(node: NodeId, chain: &mut impl Chain) -> Option<NodeId> {
         chain.links(node).after
     }

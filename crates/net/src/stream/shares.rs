@@ -1,31 +1,33 @@
 //! Fair shares: which source has the most connections of a worker, and which of them is evicted first.
 //!
 //! The connections of a source, and of the wider networks around it, form a *group*. A group has a queue of its
-//! connections for each [`Class`]. Groups are ranked by their *greed*: the number of their connections divided by their
-//! shares ([`Width::shares`](shoal_base::source::Width::shares)). Every step takes constant time, however many connections and
-//! groups there are. This holds because a group changes by one connection at a time, and its greed by at most one. When the
-//! highest rank becomes empty, the next one below is therefore the highest.
+//! connections for each [`Class`]. Groups are ranked by their *usage*: the number of their connections divided by their
+//! shares ([`Width::shares`](shoal_base::source::Width::shares)). Every step takes constant time with any number of
+//! connections and groups: a group changes by one connection at a time, and its usage by at most one, so when the
+//! highest rank becomes empty, the next one below is the highest.
 //!
-//! Groups with a greed below two are not ranked. If no group is greedier, all sources are equal, and the first of all
+//! Groups with a usage below two are not ranked. Without a ranked group, all sources are equal, and the first of all
 //! connections is chosen, by class.
 //!
-//! Two rules protect WebSockets that have announced ([`Class::Announced`]) from a flood of connections that cost less. They
-//! are chosen only if no class before theirs has more than a small part of all connections ([`SPARED_PART`]), even if they
-//! are those of the greediest source. And the choice among them is random, since the oldest would be those of honest
-//! clients. Each class that is busy retains that part, so clients can always come, whatever connections an attacker holds.
+//! Two rules protect WebSockets that have announced ([`Class::Announced`]) from a flood of cheaper connections. They
+//! are chosen only if no earlier class has more than a small part of all connections ([`SPARED_PART`]), even if they
+//! belong to the source with the highest usage. The choice among them is random, since the oldest would be those of
+//! honest clients. Each busy class retains that part, so new clients can always come, whatever connections an attacker
+//! holds.
 //!
 //! A connection is in a group for each of its networks: two for IPv4, five for IPv6. A wide network is several
 //! customers or one attacker, and the tracker cannot tell which, so the network gets the benefit of the doubt for a few
-//! connections. A newcomer whose networks have as high a rank as the victim's is refused instead, or replaces what its
-//! network itself can spare. Shares apply within one worker, since each worker has its own part of the connections.
+//! connections. A newcomer whose networks rank as high as the victim's is refused instead, or replaces a connection
+//! that its own network can spare. Shares apply within one worker, since each worker has its own part of the
+//! connections.
 //!
-//! A half request costs an attacker one packet, and an honest WebSocket is worth an hour of waiting for offers. A
-//! WebSocket with a peer in a swarm therefore goes last. A class of busy connections is spared while it has no more
-//! than an eighth of all: otherwise a flood of one class would evict the few honest connections of every class before
-//! it, and if WebSockets took all slots, newcomers would evict each other. Within a class, the order is the order of
-//! entry, and being busy does not change it, or an attacker would outlast honest clients by sending more. The random
-//! choice rotates the queue by up to 15 elements, so that no array of members is needed. An element is passed over some
-//! seven times before it is chosen.
+//! A half request costs an attacker one packet, and an honest WebSocket is worth an hour of waiting for offers. So a
+//! WebSocket with a peer in a swarm goes last. A class of busy connections is spared while it has no more than an
+//! eighth of all: otherwise a flood of one class would evict the few honest connections of every earlier class, and if
+//! WebSockets took all slots, newcomers would evict each other. Within a class, the order is the order of entry. Being
+//! busy does not change it, or an attacker would outlast honest clients by sending more. The random choice rotates the
+//! queue by up to 15 elements, so that no array of members is needed. An element is passed over some seven times before
+//! it is chosen.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -36,15 +38,15 @@ use shoal_base::source::{Network, Width};
 use super::queue::{Chain, Links, NodeId, Queue};
 use super::slab::Slab;
 
-/// Minimum greed of a group that is ranked.
-const RANKED_GREED_MIN: usize = 2;
+/// Minimum usage of a ranked group.
+const RANKED_USAGE_MIN: usize = 2;
 
 /// A class of busy connections is spared while it has no more than this part of them: some other class has more.
 const SPARED_PART: u32 = 8;
 
 const _: () = assert!(Class::COUNT < SPARED_PART as usize, "one class has more than the part");
 
-/// Maximum number of elements of a queue that a random choice skips, and one more.
+/// Maximum number of elements of a queue that a random choice skips, plus one.
 const DRAWN: u64 = 16;
 
 /// Maximum memory of a connection that is the only one of its source: a group of each width and its entry in the index,
@@ -52,29 +54,26 @@ const DRAWN: u64 = 16;
 pub(super) const SOURCE_BYTES: usize = Width::COUNT * Slab::<Group>::SLOT_BYTES
     + 2 * (Width::COUNT + Width::OF_CUSTOMER) * size_of::<(Network, NodeId)>();
 
-/// The place of a connection in the order of eviction. Within a group, connections of earlier classes are evicted before
-/// those of later ones.
+/// The place of a connection in the order of eviction. Within a group, connections of earlier classes go first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// It waits for a request, so its client loses nothing. Those that have waited longest come first.
+    /// The connection waits for a request, so its client loses nothing. The longest waiting ones go first.
     Idle,
-    /// It has sent its last reply. From here on, those that have entered the class first come first.
+    /// The connection has sent its last reply. From here on, the first to enter the class goes first.
     Linger,
     /// A request or handshake is incomplete.
     Request,
     /// A WebSocket that has not announced.
     Unannounced,
-    /// Its peer reads a reply.
+    /// The peer reads a reply.
     Send,
-    /// A WebSocket that has announced, whatever it does. Their order is random.
+    /// A WebSocket that has announced, in any state. Their order is random.
     Announced,
 }
 
 impl Class {
-    /// The number of classes.
     pub(super) const COUNT: usize = 6;
 
-    /// All classes, in the order of eviction.
     pub(super) const ALL: [Self; Self::COUNT] =
         [Self::Idle, Self::Linger, Self::Request, Self::Unannounced, Self::Send, Self::Announced];
 }
@@ -106,17 +105,16 @@ impl Counts {
     }
 }
 
-/// The groups of a worker's connections.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
     groups: Slab<Group>,
     /// The node of each group. Keyed at random, so that an attacker cannot choose addresses that collide.
     index: HashMap<Network, NodeId, RandomState>,
-    /// Groups by greed, then by the class of the connection that they lose first. As long as the highest greed so far,
-    /// which takes less memory than that group's connections.
+    /// Groups by usage, then by the class of the connection that they lose first. Its length is the highest usage so
+    /// far, which takes less memory than that group's connections.
     ranks: Vec<[Queue; Class::COUNT]>,
-    /// The greed of the greediest group, if one is ranked.
-    greed_max: usize,
+    /// The highest usage of a ranked group.
+    usage_max: usize,
     /// All connections by class, also those without a source.
     all: [Queue; Class::COUNT],
     counts: Counts,
@@ -124,16 +122,14 @@ pub(super) struct Shares {
     draws: u64,
 }
 
-/// The membership of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Membership {
-    /// In the groups of its networks, the narrowest first.
+    /// The membership in the groups of its networks, the narrowest first.
     groups: [Member; Width::COUNT],
     /// The links in the queue of all connections of its class.
     all: Links,
 }
 
-/// The membership of a connection in one group.
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
     group: Option<NodeId>,
@@ -158,10 +154,9 @@ struct Group {
     ranked: Option<Rank>,
 }
 
-/// The rank of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rank {
-    greed: usize,
+    usage: usize,
     /// The class of the connection that the group loses first.
     class: Class,
 }
@@ -172,7 +167,6 @@ struct OfWidth<'m, M> {
     level: usize,
 }
 
-/// All connections.
 struct OfAll<'m, M>(&'m mut M);
 
 impl<M: Members> Chain for OfAll<'_, M> {
@@ -194,18 +188,18 @@ impl Chain for Slab<Group> {
 }
 
 impl Group {
-    fn greed(&self) -> usize {
-        greed(self.counts.sum(), self.network.width())
+    fn usage(&self) -> usize {
+        usage(self.counts.sum(), self.network.width())
     }
 
     fn rank(&self) -> Option<Rank> {
-        let greed = self.greed();
+        let usage = self.usage();
         let class = self.counts.first()?;
-        (greed >= RANKED_GREED_MIN).then_some(Rank { greed, class })
+        (usage >= RANKED_USAGE_MIN).then_some(Rank { usage, class })
     }
 }
 
-const fn greed(count: u32, width: Width) -> usize {
+const fn usage(count: u32, width: Width) -> usize {
     (count / width.shares()) as usize
 }
 
@@ -257,7 +251,7 @@ impl Shares {
             group.queues[class as usize].remove(node, &mut OfWidth { members, level });
             let (network, is_empty) = (group.network, group.counts.sum() == 0);
             if is_empty {
-                // Its greed is zero, so it is not ranked.
+                // Its usage is zero, so it is not ranked.
                 self.groups.remove(handle);
                 self.index.remove(&network);
             } else {
@@ -267,8 +261,8 @@ impl Shares {
         }
     }
 
-    /// Moves a connection to the end of the queue of class `to`. One that is in that class keeps its place, or it could
-    /// defend it by being busy, unless it is idle: then it has become so again.
+    /// Moves a connection to the end of the queue of class `to`. A connection that is already in that class keeps its
+    /// place, or it could defend it by being busy. An idle one moves: it has become idle again.
     pub(super) fn shift(&mut self, members: &mut impl Members, node: NodeId, from: Class, to: Class) {
         if from == to && to != Class::Idle {
             return;
@@ -297,48 +291,48 @@ impl Shares {
         }
     }
 
-    /// Returns the greediest of these networks, given the narrowest first, or the narrowest of those that are equally greedy,
-    /// and its greed. The greed of a source without connections is zero.
-    pub(super) fn greediest_of(
+    /// Returns the network with the highest usage, and the usage. Given the narrowest first, it prefers the narrowest
+    /// of equal ones. The usage of a source without connections is zero.
+    pub(super) fn highest_usage_of(
         &mut self,
         networks: impl Iterator<Item = Network>,
     ) -> (Option<Network>, usize) {
-        let mut greediest = (None, 0);
+        let mut highest = (None, 0);
         for network in networks {
             if let Some(node) = self.index.get(&network) {
-                let greed = self.groups.at(node.index()).1.greed();
-                if greediest.0.is_none() || greed > greediest.1 {
-                    greediest = (Some(network), greed);
+                let usage = self.groups.at(node.index()).1.usage();
+                if highest.0.is_none() || usage > highest.1 {
+                    highest = (Some(network), usage);
                 }
             }
         }
-        greediest
+        highest
     }
 
-    /// Returns the connection that makes room for another one, the greed of the greediest group, or one if none is
-    /// ranked, and whether the connection is in that group. It is, unless a WebSocket that has announced would be chosen
-    /// there while there are enough others among all connections.
+    /// Returns the connection that makes room for another one, the highest usage, or one if no group is ranked, and
+    /// whether the connection is in that group. It is in that group, unless the choice there would be a WebSocket that
+    /// has announced, while there are enough other connections.
     pub(super) fn victim(&mut self, members: &mut impl Members) -> Option<(NodeId, usize, bool)> {
         let class = self.counts.first()?;
-        if let Some(rank) = self.greediest()
+        if let Some(rank) = self.highest_rank()
             && (rank.class < Class::Announced || class == Class::Announced)
         {
-            let (node, greed) = self.victim_of_greediest(members)?;
-            return Some((node, greed, true));
+            let (node, usage) = self.victim_of_highest(members)?;
+            return Some((node, usage, true));
         }
-        let greed = self.greediest().map_or(1, |rank| rank.greed);
+        let usage = self.highest_rank().map_or(1, |rank| rank.usage);
         let skipped = self.skipped(class);
         let queue = &mut self.all[class as usize];
         (0..skipped).for_each(|_| queue.rotate(&mut OfAll(members)));
-        Some((queue.first()?, greed, false))
+        Some((queue.first()?, usage, false))
     }
 
-    /// Returns the connection that the greediest group loses first, and the greed of that group. Returns `None` if no
+    /// Returns the connection that the group with the highest usage loses first, and that usage. Returns `None` if no
     /// group is ranked.
-    pub(super) fn victim_of_greediest(&mut self, members: &mut impl Members) -> Option<(NodeId, usize)> {
-        let Rank { greed, class } = self.greediest()?;
+    pub(super) fn victim_of_highest(&mut self, members: &mut impl Members) -> Option<(NodeId, usize)> {
+        let Rank { usage, class } = self.highest_rank()?;
         let (skipped_groups, skipped) = (self.skipped(class), self.skipped(class));
-        let groups = &mut self.ranks[greed][class as usize];
+        let groups = &mut self.ranks[usage][class as usize];
         (0..skipped_groups).for_each(|_| groups.rotate(&mut self.groups));
         let group_place = groups.first()?;
         let (_, group) = self.groups.at(group_place.index());
@@ -346,26 +340,26 @@ impl Shares {
         let node = queue.first()?;
         let level = level_of(members, node, group_place)?;
         (0..skipped).for_each(|_| queue.rotate(&mut OfWidth { members, level }));
-        Some((queue.first()?, greed))
+        Some((queue.first()?, usage))
     }
 
-    /// Returns the connection of a network that is the first of its class.
+    /// Returns the first connection of a network in a class.
     pub(super) fn first_of(&mut self, network: Network, class: Class) -> Option<NodeId> {
         let node = self.index.get(&network)?;
         self.groups.at(node.index()).1.queues[class as usize].first()
     }
 
     /// Returns the highest rank.
-    fn greediest(&self) -> Option<Rank> {
-        let greed = self.greed_max;
-        let ranks = self.ranks.get(greed).filter(|_| greed >= RANKED_GREED_MIN)?;
+    fn highest_rank(&self) -> Option<Rank> {
+        let usage = self.usage_max;
+        let ranks = self.ranks.get(usage).filter(|_| usage >= RANKED_USAGE_MIN)?;
         let class = Class::ALL.into_iter().find(|class| !ranks[*class as usize].is_empty())?;
-        Some(Rank { greed, class })
+        Some(Rank { usage, class })
     }
 
-    /// Returns how many elements at the head of a queue of this class a choice skips: none, if the first one is chosen. A
-    /// random choice continues behind the last one, so each element is passed over several times before it is chosen, and an
-    /// old one is in no more danger than a new one.
+    /// Returns how many elements at the head of a class's queue a choice skips: none, if the first one is chosen. A
+    /// random choice continues behind the last one, so each element is passed over several times before it is chosen,
+    /// and an old one is in no more danger than a new one.
     fn skipped(&mut self, class: Class) -> u64 {
         if class < Class::Announced {
             return 0;
@@ -374,11 +368,11 @@ impl Shares {
         self.index.hasher().hash_one(self.draws) % DRAWN
     }
 
-    /// Frees memory that was needed for more groups than there are now.
+    /// Frees surplus memory of groups.
     pub(super) fn trim(&mut self) {
         self.groups.trim();
         self.index.shrink_to(2 * self.index.len());
-        self.ranks.truncate(self.greed_max + 1);
+        self.ranks.truncate(self.usage_max + 1);
         self.ranks.shrink_to(2 * self.ranks.len());
     }
 
@@ -390,23 +384,23 @@ impl Shares {
             return;
         }
         group.ranked = after;
-        if let Some(Rank { greed, class }) = before {
-            self.ranks[greed][class as usize].remove(node, &mut self.groups);
+        if let Some(Rank { usage, class }) = before {
+            self.ranks[usage][class as usize].remove(node, &mut self.groups);
         }
-        if let Some(Rank { greed, class }) = after {
-            if self.ranks.len() <= greed {
-                self.ranks.resize(greed + 1, Default::default());
+        if let Some(Rank { usage, class }) = after {
+            if self.ranks.len() <= usage {
+                self.ranks.resize(usage + 1, Default::default());
             }
-            self.ranks[greed][class as usize].push(node, &mut self.groups);
-            self.greed_max = self.greed_max.max(greed);
+            self.ranks[usage][class as usize].push(node, &mut self.groups);
+            self.usage_max = self.usage_max.max(usage);
         }
-        while self.greed_max >= RANKED_GREED_MIN && self.ranks[self.greed_max].iter().all(Queue::is_empty) {
-            self.greed_max -= 1;
+        while self.usage_max >= RANKED_USAGE_MIN && self.ranks[self.usage_max].iter().all(Queue::is_empty) {
+            self.usage_max -= 1;
         }
     }
 }
 
-/// Returns the number of a group among those of a connection.
+/// Returns the number of a group among a connection's groups.
 fn level_of(members: &mut impl Members, node: NodeId, group: NodeId) -> Option<usize> {
     members.membership(node).groups.iter().position(|member| member.group == Some(group))
 }
@@ -460,34 +454,34 @@ mod tests {
             self.model.iter().flatten().filter(move |model| model.is_in(network))
         }
 
-        fn greed_of(&self, network: Network) -> usize {
+        fn usage_of(&self, network: Network) -> usize {
             self.of(network).count() / network.width().shares() as usize
         }
 
         /// Checks the choice of the shares against the model.
         fn check(&mut self, shares: &mut Shares) {
-            let Some((node, greed, is_greedy)) = shares.victim(&mut self.memberships) else {
+            let Some((node, usage, is_over_share)) = shares.victim(&mut self.memberships) else {
                 assert!(self.model.iter().flatten().next().is_none());
                 return;
             };
             let all = || self.model.iter().flatten();
             let networks: Vec<Network> = all().flat_map(|model| Network::all(model.ip)).collect();
-            let greed_max = networks.iter().map(|network| self.greed_of(*network)).max().unwrap_or(0).max(1);
-            assert_eq!(greed, greed_max);
+            let usage_max = networks.iter().map(|network| self.usage_of(*network)).max().unwrap_or(0).max(1);
+            assert_eq!(usage, usage_max);
             let victim = self.model[node.index() as usize].expect("the victim is connected");
             let first = first_class(all()).unwrap();
-            let greediest = || networks.iter().filter(|network| self.greed_of(**network) == greed_max);
-            let class = greediest().filter_map(|network| first_class(self.of(*network))).min().unwrap();
-            if greed_max >= RANKED_GREED_MIN && (class < Class::Announced || first == Class::Announced) {
-                assert!(is_greedy);
-                assert_eq!(victim.class, class, "the first that any of the greediest groups can spare");
+            let highest = || networks.iter().filter(|network| self.usage_of(**network) == usage_max);
+            let class = highest().filter_map(|network| first_class(self.of(*network))).min().unwrap();
+            if usage_max >= RANKED_USAGE_MIN && (class < Class::Announced || first == Class::Announced) {
+                assert!(is_over_share);
+                assert_eq!(victim.class, class, "the first that any of the highest groups can spare");
                 let is_first = |network: &&Network| {
                     let mut others = self.of(**network).filter(|other| other.class == class);
                     victim.is_in(**network) && others.all(|other| victim.place() <= other.place())
                 };
-                assert!(greediest().any(|network| is_first(&network)), "{victim:?}");
+                assert!(highest().any(|network| is_first(&network)), "{victim:?}");
             } else {
-                assert!(!is_greedy);
+                assert!(!is_over_share);
                 assert_eq!(victim.class, first);
                 let mut others = all().filter(|other| other.class == first);
                 assert!(others.all(|other| victim.place() <= other.place()), "{victim:?}");
@@ -562,7 +556,7 @@ mod tests {
                 }
             }
             assert!(
-                shares.index.is_empty() && shares.groups.len() == 0 && shares.greed_max < RANKED_GREED_MIN
+                shares.index.is_empty() && shares.groups.len() == 0 && shares.usage_max < RANKED_USAGE_MIN
             );
             assert_eq!(shares.counts.sum(), 0);
         }
@@ -570,21 +564,21 @@ mod tests {
 
     #[test]
     fn a_wide_network_is_greedy_only_beyond_its_shares() {
-        let greed = |width: Width, ip: &dyn Fn(u32) -> String| {
+        let usage = |width: Width, ip: &dyn Fn(u32) -> String| {
             let mut shares = Shares::default();
             let mut memberships = vec![Membership::default(); 400];
             for number in 0..3 * width.shares() {
                 let ip = ip(number).parse().unwrap();
                 shares.join(&mut memberships, NodeId::new(number), Network::all(ip), Class::Idle);
-                let greed = shares.victim(&mut memberships).map(|(_, greed, _)| greed);
+                let usage = shares.victim(&mut memberships).map(|(_, usage, _)| usage);
                 let expected = (number as usize + 1) / width.shares() as usize;
-                assert_eq!(greed, Some(expected.max(1)), "{width:?} {number}");
+                assert_eq!(usage, Some(expected.max(1)), "{width:?} {number}");
             }
         };
-        greed(Width::Site, &|number| format!("2001:db8:0:{number:02x}00::1"));
-        greed(Width::Block, &|number| format!("2001:db8:{number:x}::1"));
-        greed(Width::Block, &|number| format!("192.0.2.{number}"));
-        greed(Width::Allocation, &|number| format!("2001:db8:{:x}::1", number << 7));
+        usage(Width::Site, &|number| format!("2001:db8:0:{number:02x}00::1"));
+        usage(Width::Block, &|number| format!("2001:db8:{number:x}::1"));
+        usage(Width::Block, &|number| format!("192.0.2.{number}"));
+        usage(Width::Allocation, &|number| format!("2001:db8:{:x}::1", number << 7));
     }
 
     /// Returns the shares of connections of these addresses in these classes.
@@ -603,8 +597,8 @@ mod tests {
         for (halves, is_office) in [(8, false), (7, true)] {
             let all: Vec<_> = office.clone().chain(half(halves)).collect();
             let (mut shares, mut memberships) = shares_of(&all);
-            let (node, greed, is_greedy) = shares.victim(&mut memberships).unwrap();
-            assert_eq!((greed, is_greedy), (50, is_office), "{halves} of {}", all.len());
+            let (node, usage, is_over_share) = shares.victim(&mut memberships).unwrap();
+            assert_eq!((usage, is_over_share), (50, is_office), "{halves} of {}", all.len());
             assert_eq!(node.index() < 50, is_office);
             assert!(is_office || node.index() == 50, "the oldest half request");
         }

@@ -1,16 +1,15 @@
 //! Slots for connections. A connection keeps its slot until it closes; then the slot is reused.
 //!
-//! Slots are allocated in chunks. The next connection takes a slot of the lowest chunk that has a free one. After a
-//! peak the higher chunks therefore become empty, and [`Slab::trim`] frees their memory.
+//! Slots are allocated in chunks. The next connection takes a slot of the lowest chunk that has a free one. So the
+//! higher chunks become empty after a peak, and [`Slab::trim`] frees their memory.
 
 use core::mem;
 
 use shoal_base::transport::stream::Handle;
 
-/// Number of slots that are allocated together. Growth never moves those in use.
+/// Number of slots that are allocated together. Growth never moves used slots.
 const CHUNK: usize = 256;
 
-/// Bits of a word of the map of chunks.
 const WORD: usize = u64::BITS as usize;
 
 /// Values in slots. The handle of a removed value is recognised as stale.
@@ -52,7 +51,6 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// The size of a slot.
     pub(super) const SLOT_BYTES: usize = size_of::<SlabSlot<T>>();
 
     pub(super) const fn new() -> Self {
@@ -132,8 +130,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Frees the memory of chunks without values. Their slots continue to count generations, so that handles of former
-    /// values stay stale.
+    /// Frees the memory of chunks without values. Their slots continue to count generations, so that old handles stay
+    /// stale.
     pub(super) fn trim(&mut self) {
         for chunk in &mut self.chunks {
             if chunk.taken == 0 && !chunk.slots.is_empty() {
@@ -163,7 +161,6 @@ impl<T> Chunk<T> {
         Self { slots: Box::default(), free: None, taken: 0, generation }
     }
 
-    /// Allocates all slots, which are free.
     fn fill(&mut self) {
         let count = u32::try_from(CHUNK).expect("a chunk is small");
         let slot = |slot| SlabSlot {

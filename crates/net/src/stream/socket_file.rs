@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, socket_with};
 
-/// To connect takes write permission on the file (`unix(7)`, "Pathname socket ownership and permissions"). A proxy
+/// Connecting takes write permission on the file (`unix(7)`, "Pathname socket ownership and permissions"). A proxy
 /// seldom runs as the same user, so the permissions of the directory decide who may connect.
 const MODE: u32 = 0o666;
 
-/// The file of a Unix socket, which is removed when dropped. It must be dropped before the socket is closed: while the
+/// The file of a Unix socket, which is removed when dropped. It must be dropped before the socket closes: while the
 /// socket is bound, no other file can be mistaken for this one.
 #[derive(Debug)]
 pub(super) struct SocketFile {
@@ -38,8 +38,8 @@ impl Identity {
 }
 
 impl SocketFile {
-    /// Binds `socket` to a new file. Removes a socket file that no program listens on, such as one that a killed tracker
-    /// has left behind. Nothing else is removed.
+    /// Binds `socket` to a new file. Removes a socket file that no program listens on, for example from a killed
+    /// tracker. Removes nothing else.
     pub(super) fn bind(socket: impl AsFd, path: &Path) -> Result<Self, Errno> {
         let name = SocketAddrUnix::new(path)?;
         let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
@@ -69,7 +69,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         let is_ours = |file: Metadata| Identity::of(&file) == self.identity;
         if !*self.is_left.get_mut() && fs::symlink_metadata(&self.path).is_ok_and(is_ours) {
-            // If another process has removed it in the meantime, nothing is left to do.
+            // If another process has removed it meanwhile, nothing is left to do.
             let _ = fs::remove_file(&self.path);
         }
     }

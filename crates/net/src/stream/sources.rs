@@ -1,7 +1,7 @@
-//! The sources of connections, and how many connections each has over all workers.
+//! The sources of connections, and the number of each one's connections over all workers.
 //!
-//! Only networks of one customer are counted ([`Width::is_of_customer`]). The wider ones have no maximum of their own, but a
-//! share when a worker is full, see [`super::shares`].
+//! Only networks of one customer are counted ([`Width::is_of_customer`]). Wider networks have no maximum, but a share
+//! when a worker is full, see [`super::shares`].
 //!
 //! A connection can move to another source when a proxy names its client, or to another limit when it becomes a
 //! WebSocket. The session first asks whether the source has capacity, because it can send a refusal. The connection
@@ -43,7 +43,6 @@ pub struct SourceLimits {
     pub websockets_max: usize,
 }
 
-/// The number of connections of a network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     http: u32,
@@ -108,7 +107,7 @@ impl Sources {
         true
     }
 
-    /// Counts a new connection of a network without a limit, if the network is one of those that are counted.
+    /// Counts a new connection of a network without a limit, if the network is counted.
     pub(super) fn add(&self, network: Network, kind: ConnectionKind) {
         if !network.width().is_of_customer() {
             return;
@@ -116,7 +115,6 @@ impl Sources {
         *self.shard(network).entry(network).or_default().of_mut(kind) += 1;
     }
 
-    /// Counts the end of a connection of a network.
     pub(super) fn leave(&self, network: Network, kind: ConnectionKind) {
         if !network.width().is_of_customer() {
             return;
@@ -150,7 +148,7 @@ impl Sources {
     }
 }
 
-/// Returns the networks whose connections are counted, the narrowest first.
+/// Returns the counted networks, the narrowest first.
 fn counted(ip: IpAddr) -> impl Iterator<Item = Network> {
     Network::all(ip).filter(|network| network.width().is_of_customer())
 }
@@ -169,7 +167,7 @@ impl SourceCapacity for SourceLimiter {
     fn has_capacity(&self, ip: IpAddr, kind: ConnectionKind) -> bool {
         let has_capacity = self.sources.has_capacity(ip, kind, self.limits);
         if !has_capacity {
-            self.counters.refused_named.add(1);
+            self.counters.refused_named.increment();
         }
         has_capacity
     }

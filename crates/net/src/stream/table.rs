@@ -1,21 +1,21 @@
 //! The table of connections: which exist, the phase of each and since when, and which is closed first.
 //!
-//! This module is the bookkeeping of connections, without any I/O. Each phase has one time limit. The connections of a
-//! phase therefore form a queue in order of entry, and only its head can be overdue. [`Shares`] decides which
-//! connection makes room. The cost of a step does not depend on the number of connections.
+//! This module is the bookkeeping of connections, without any I/O. Each phase has one time limit. So the connections of
+//! a phase form a queue in order of entry, and only its head can be overdue. [`Shares`] decides which connection makes
+//! room. The cost of a step does not depend on the number of connections.
 //!
-//! A connection can enter a phase again and again. So that this does not keep it open forever, waits for the rest of
-//! requests add up until the connection is idle, and so do waits for the peer to read replies. A connection whose time
-//! is used up is overdue as soon as it enters the phase again.
+//! A connection can enter a phase repeatedly. So that this does not keep it open forever, waits for the rest of
+//! requests add up until the connection is idle, and so do waits for the peer to read replies, except for the first
+//! tenth of a second of each. A connection without time left is overdue as soon as it enters the phase again: it enters
+//! at the head of the queue.
 //!
-//! The phases are idle, lingering, open as a WebSocket, sending, and in a request. WebSockets have no time limit. One
-//! that has been silent for long is pinged, and closed if it stays silent. Waits for the peer to read replies add up
-//! except for the first tenth of a second of each. A connection whose sum has reached its limit enters the phase at the
-//! head of the queue.
+//! The phases are idle, lingering, open as a WebSocket, sending, and in a request. WebSockets have no time limit. A
+//! silent one is pinged, and closed if it stays silent.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_base::metrics::labels;
 use shoal_base::source::Network;
 use shoal_base::transport::stream::{ConnectionKind, Handle, Held, Quota};
 
@@ -24,51 +24,30 @@ use super::queue::{Chain, Links, NodeId, Queue};
 use super::shares::{self, Class, Members, Membership, Shares};
 use super::slab::Slab;
 use super::sources::Sources;
-use super::{Budget, StreamCounters, StreamLimits};
+use super::{Budget, EndReason, StreamCounters, StreamLimits};
 
-/// Maximum time for which input after the last reply is discarded before the socket is closed.
+/// How long input after the last reply is discarded before the socket closes.
 const LINGER_MS_MAX: u64 = 2_000;
 
-/// The part of each wait that does not add up. A peer that is slower than that at every request, and is never idle,
-/// runs out of time. A peer that keeps requests or replies moving does not.
+/// The part of each wait that does not add up. A peer that is slower at every request, and is never idle, runs out of
+/// time. A peer that keeps requests or replies moving does not.
 const FREE_WAIT_MS: u64 = 100;
 
-/// The phase of a connection, which decides its time limit. Its place in the order of eviction is its [`Class`]. During the
-/// shutdown, connections of earlier phases are closed before those of later ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Phase {
-    /// It waits for a request; none is in progress.
-    Idle,
-    /// It waits for the peer to stop sending.
-    Linger,
-    /// Either side may send at any time.
-    Upgraded,
-    /// It waits for the peer to read output.
-    Send,
-    /// It waits for the rest of a request or handshake.
-    Request,
-}
-
-impl Phase {
-    /// The number of phases.
-    pub(super) const COUNT: usize = 5;
-
-    /// All phases, in the order of the shutdown.
-    pub(super) const ALL: [Self; Self::COUNT] =
-        [Self::Idle, Self::Linger, Self::Upgraded, Self::Send, Self::Request];
-}
-
-/// The reason why a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
-    /// The worker has the maximum number of connections.
-    Full,
-    /// Its source has the maximum number of connections.
-    Source,
-    /// Its source opens connections too often.
-    Rate,
-    /// There is no memory for it.
-    Memory,
+labels! {
+    /// The phase of a connection, which decides its time limit. Its place in the order of eviction is its class in `shares`.
+    /// During the shutdown, connections of earlier phases are closed before those of later ones.
+    pub enum Phase {
+        /// It waits for a request; none is in progress.
+        Idle = "idle",
+        /// It waits for the peer to stop sending.
+        Linger = "lingering",
+        /// Either side may send at any time.
+        Upgraded = "standing",
+        /// It waits for the peer to read output.
+        Send = "sending",
+        /// It waits for the rest of a request or handshake.
+        Request = "request",
+    }
 }
 
 /// The permission to call [`ConnectionTable::insert`]. The connection is already counted over all workers.
@@ -82,18 +61,18 @@ pub(super) struct Admission {
 pub(super) struct Victim {
     pub(super) handle: Handle,
     pub(super) phase: Phase,
-    /// The greed of the greediest source, see [`Shares`].
-    pub(super) greed: usize,
-    /// Whether it is of that source, and that has more connections than others.
-    pub(super) is_greedy: bool,
+    /// The highest usage of a source, see [`Shares`].
+    pub(super) usage: usize,
+    /// Whether the connection belongs to that source, and the source has more connections than others.
+    pub(super) is_over_share: bool,
 }
 
 /// A connection that can be closed to free memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryVictim {
-    /// It holds more memory than others.
+    /// The connection holds more memory than others.
     Account(Handle),
-    /// Its source has many connections.
+    /// The source of the connection has many connections.
     Connection(Victim),
 }
 
@@ -101,7 +80,7 @@ pub(super) enum MemoryVictim {
 #[derive(Debug)]
 pub(super) struct ConnectionTable<T> {
     slab: Slab<Entry<T>>,
-    queues: [Queue; Phase::COUNT],
+    queues: [Queue; Phase::ALL.len()],
     shares: Shares,
     limits: StreamLimits,
     sources: Arc<Sources>,
@@ -119,13 +98,13 @@ struct Entry<T> {
     /// The links in the queue of its phase.
     links: Links,
     membership: Membership,
-    /// The time for which it has waited for the rest of requests since it was last idle, in milliseconds.
+    /// How long it has waited for the rest of requests since it was last idle, in milliseconds.
     waited_ms: u32,
-    /// The time for which its peer has been reading replies since it was last idle, in milliseconds.
+    /// How long its peer has been reading replies since it was last idle, in milliseconds.
     sending_ms: u32,
     phase: Phase,
     kind: ConnectionKind,
-    /// Whether the service has said that it is established.
+    /// Whether the service has declared it established.
     is_established: bool,
 }
 
@@ -167,7 +146,7 @@ impl<T> Entry<T> {
         }
     }
 
-    /// Returns whether it has no time left for its phase. A WebSocket may stay open forever anyway.
+    /// Returns whether it has no time left for its phase. A WebSocket may always stay open.
     fn is_out_of_time(&self, limits: &StreamLimits) -> bool {
         self.kind == ConnectionKind::Http
             && match self.phase {
@@ -179,7 +158,6 @@ impl<T> Entry<T> {
 }
 
 impl<T> ConnectionTable<T> {
-    /// The memory that every connection takes, independent of its peer.
     const CONNECTION_BYTES: usize =
         Slab::<Entry<T>>::SLOT_BYTES + memory::ACCOUNT_BYTES + shares::SOURCE_BYTES;
 
@@ -189,7 +167,7 @@ impl<T> ConnectionTable<T> {
         counters: Arc<StreamCounters>,
         budget: Arc<Budget>,
     ) -> Self {
-        let (slab, queues) = (Slab::new(), [Queue::default(); Phase::COUNT]);
+        let (slab, queues) = (Slab::new(), [Queue::default(); Phase::ALL.len()]);
         let (shares, accounts) = (Shares::default(), MemoryAccounts::new());
         Self { slab, queues, shares, limits, sources, counters, accounts, budget, shutting_down: false }
     }
@@ -198,12 +176,11 @@ impl<T> ConnectionTable<T> {
         &self.counters
     }
 
-    /// Replaces the limits, also for the connections that exist. None is closed because there are too many.
+    /// Replaces the limits, also for existing connections. Closes none for being too many.
     pub(super) const fn set_limits(&mut self, limits: StreamLimits) {
         self.limits = limits;
     }
 
-    /// Begins the shutdown: no connection becomes idle from now on.
     pub(super) const fn begin_shutdown(&mut self) {
         self.shutting_down = true;
     }
@@ -218,53 +195,53 @@ impl<T> ConnectionTable<T> {
 
     /// Reserves capacity for a connection that counts towards this quota. The limit of the source is checked first, so that
     /// no connection is evicted in favour of one whose source has too many anyway.
-    pub(super) fn admit(&self, quota: Quota) -> Result<Admission, Refused> {
+    pub(super) fn admit(&self, quota: Quota) -> Result<Admission, EndReason> {
         if quota.ip.is_some_and(|ip| !self.sources.enter(ip, quota.kind, self.limits.per_source)) {
-            return Err(Refused::Source);
+            return Err(EndReason::RefusedSource);
         }
         let admission = Admission { quota };
         if self.len() < self.limits.connections_max {
             return Ok(admission);
         }
         self.cancel(&admission);
-        Err(Refused::Full)
+        Err(EndReason::RefusedShare)
     }
 
-    /// Cancels an admission that is not used.
+    /// Cancels an unused admission.
     pub(super) fn cancel(&self, &Admission { quota: Quota { ip, kind } }: &Admission) {
         networks(ip).for_each(|network| self.sources.leave(network, kind));
     }
 
     /// Returns the connection that is evicted in favour of one from this source, if any: the first in the order of
-    /// eviction, unless the source is at least as greedy as the source of that. Such a source can only replace an idle or
-    /// lingering connection of its own. If a wider network is that greedy, it can also replace one of that network that is
-    /// idle, lingers or is in a request, so that a client of a provider is served although others of the provider are greedy.
+    /// eviction, unless this source's usage is at least as high as that of the victim's source. In that case it can
+    /// only replace an idle or lingering connection of its own. If only a wider network has such a usage, it can also
+    /// replace a connection of that network that is idle, lingers or is in a request, so that a client of a provider is
+    /// served although others of the provider have many connections.
     pub(super) fn victim_for(&mut self, ip: Option<IpAddr>) -> Option<Victim> {
-        let (greediest, greed) = self.shares.greediest_of(networks(ip));
+        let (highest, usage) = self.shares.highest_usage_of(networks(ip));
         match self.victim() {
-            Some(victim) if victim.greed > greed => Some(victim),
+            Some(victim) if victim.usage > usage => Some(victim),
             _ => {
                 let own = networks(ip).next()?;
                 let of_own = [Class::Idle, Class::Linger].map(|class| (own, class));
-                let of_wider = greediest.filter(|network| *network != own).map(|network| {
+                let of_wider = highest.filter(|network| *network != own).map(|network| {
                     [Class::Idle, Class::Linger, Class::Request].map(|class| (network, class))
                 });
                 let mut candidates = of_own.into_iter().chain(of_wider.into_iter().flatten());
                 let node = candidates.find_map(|(network, class)| self.shares.first_of(network, class))?;
-                Some(self.victim_at((node, greed, greed > 1)))
+                Some(self.victim_at((node, usage, usage > 1)))
             }
         }
     }
 
-    /// Returns the first connection in the order of eviction, see [`Shares::victim`].
     pub(super) fn victim(&mut self) -> Option<Victim> {
         let victim = self.shares.victim(&mut self.slab)?;
         Some(self.victim_at(victim))
     }
 
-    fn victim_at(&mut self, (node, greed, is_greedy): (NodeId, usize, bool)) -> Victim {
+    fn victim_at(&mut self, (node, usage, is_over_share): (NodeId, usize, bool)) -> Victim {
         let (handle, entry) = self.slab.at(node.index());
-        Victim { handle, phase: entry.phase, greed, is_greedy }
+        Victim { handle, phase: entry.phase, usage, is_over_share }
     }
 
     /// Inserts an admitted connection, which waits for its first request.
@@ -291,7 +268,7 @@ impl<T> ConnectionTable<T> {
         handle
     }
 
-    /// Records the memory that a connection holds, in addition to what every connection takes.
+    /// Records a connection's memory beyond what every connection takes.
     pub(super) fn update_held(&mut self, handle: Handle, held: Held) {
         if self.slab.get_mut(handle).is_some() {
             self.accounts.note(handle.index, Held { fixed: held.fixed + Self::CONNECTION_BYTES, ..held });
@@ -316,17 +293,16 @@ impl<T> ConnectionTable<T> {
             return self.victim().map(MemoryVictim::Connection);
         };
         let fixed_bytes = self.accounts.fixed_bytes() / self.len().max(1);
-        let (_, greed) = self.shares.greediest_of(networks(account.ip));
-        let account_weight = greed.saturating_mul(fixed_bytes) + account.source_bytes;
-        match self.shares.victim_of_greediest(&mut self.slab) {
-            Some((node, greed)) if greed.saturating_mul(fixed_bytes) > account_weight => {
-                Some(MemoryVictim::Connection(self.victim_at((node, greed, true))))
+        let (_, usage) = self.shares.highest_usage_of(networks(account.ip));
+        let account_weight = usage.saturating_mul(fixed_bytes) + account.source_bytes;
+        match self.shares.victim_of_highest(&mut self.slab) {
+            Some((node, usage)) if usage.saturating_mul(fixed_bytes) > account_weight => {
+                Some(MemoryVictim::Connection(self.victim_at((node, usage, true))))
             }
             _ => Some(MemoryVictim::Account(self.slab.at(account.index).0)),
         }
     }
 
-    /// Frees the memory of unused slots.
     pub(super) fn trim(&mut self) {
         self.slab.trim();
         self.shares.trim();
@@ -346,8 +322,8 @@ impl<T> ConnectionTable<T> {
         self.slab.get_mut(handle).map(|entry| entry.phase)
     }
 
-    /// Moves a connection to a phase, which may be the one that it is in. The time of the phase begins anew. It is over
-    /// at once if the connection has no time left.
+    /// Moves a connection to a phase, which may be its present one, and restarts the time of the phase. The time is
+    /// over at once if the connection has none left.
     pub(super) fn enter(&mut self, handle: Handle, phase: Phase, now_ms: u64) {
         let Some(entry) = self.slab.get_mut(handle) else { return };
         let (before, class_before) = (entry.phase, entry.class());
@@ -376,7 +352,7 @@ impl<T> ConnectionTable<T> {
         }
     }
 
-    /// Makes the connection count towards `quota` from now on, whether that is exhausted or not.
+    /// Makes the connection count towards `quota` from now on, even if that is exhausted.
     pub(super) fn set_quota(&mut self, handle: Handle, quota: Quota) {
         self.leave_sources(handle);
         let Some(entry) = self.slab.get_mut(handle) else { return };
@@ -393,7 +369,7 @@ impl<T> ConnectionTable<T> {
         self.leave_sources(handle);
         self.accounts.close(handle.index);
         self.budget.note(self.accounts.bytes());
-        self.counters.closed.add(1);
+        self.counters.closed.increment();
         self.slab.remove(handle).map(|entry| entry.connection)
     }
 
@@ -427,7 +403,7 @@ impl<T> ConnectionTable<T> {
         Phase::ALL.into_iter().find_map(|phase| Some((self.first(phase)?, phase)))
     }
 
-    /// Returns a connection whose time is up, and its phase. Counts it if that means that it is closed.
+    /// Returns an overdue connection, and its phase. Counts it if it will be closed.
     pub(super) fn overdue(&mut self, now_ms: u64) -> Option<(Handle, Phase)> {
         for phase in Phase::ALL {
             let Some(first) = self.queues[phase as usize].first() else { continue };
@@ -435,8 +411,8 @@ impl<T> ConnectionTable<T> {
             let (handle, entry) = self.slab.at(first.index());
             if now_ms.saturating_sub(entry.since_ms) > limit_ms || entry.is_out_of_time(&self.limits) {
                 match phase {
-                    Phase::Idle => self.counters.timed_out_idle.add(1),
-                    Phase::Request => self.counters.timed_out_request.add(1),
+                    Phase::Idle => self.counters.ended.of(EndReason::Idle).increment(),
+                    Phase::Request => self.counters.ended.of(EndReason::SlowRequest).increment(),
                     // The caller decides whether it is closed.
                     Phase::Send | Phase::Upgraded | Phase::Linger => {}
                 }
@@ -532,7 +508,7 @@ mod tests {
         table.enter(idle, Phase::Idle, 0);
         assert_eq!(
             table.victim(),
-            Some(Victim { handle: a, phase: Phase::Request, greed: 2, is_greedy: true })
+            Some(Victim { handle: a, phase: Phase::Request, usage: 2, is_over_share: true })
         );
         table.enter(a, Phase::Send, 2);
         assert_eq!(victim(&mut table), Some(b));
@@ -563,7 +539,8 @@ mod tests {
         assert_eq!(victim_for(&mut table, "192.0.2.2:3", true), None);
     }
 
-    /// Returns a full table of one announced WebSocket, one that has not announced, and a half request, of equal sources.
+    /// Returns a full table of one announced WebSocket, one that has not announced, and a half request, of equal
+    /// sources.
     fn full_table() -> (ConnectionTable<&'static str>, [Handle; 3]) {
         let mut table = table();
         let announced = enter(&mut table, "announced", "192.0.2.1:1", 0);
@@ -610,7 +587,7 @@ mod tests {
             (0..128).map(|number| enter(&mut table, "half", &format!("192.0.2.{number}:1"), 0));
         let first = of_provider.next();
         assert_eq!(of_provider.count(), 127);
-        let handle = |victim: Option<Victim>| victim.map(|victim| (victim.handle, victim.greed));
+        let handle = |victim: Option<Victim>| victim.map(|victim| (victim.handle, victim.usage));
         let of = |ip: &str| Some(ip.parse().unwrap());
         assert_eq!(handle(table.victim_for(of("198.51.100.1"))), first.map(|first| (first, 2)));
         assert_eq!(handle(table.victim_for(of("192.0.2.200"))), first.map(|first| (first, 2)));
@@ -639,8 +616,8 @@ mod tests {
         let Some(MemoryVictim::Connection(victim)) = table.memory_victim() else {
             panic!("the busy one goes")
         };
-        assert_eq!((victim.handle, victim.greed), (idle[0], 100));
-        // The source is the greediest anyway. Of its connections, the one that holds most is closed.
+        assert_eq!((victim.handle, victim.usage), (idle[0], 100));
+        // The source is the highest anyway. Of its connections, the one that holds most is closed.
         table.update_held(idle[7], Held { fixed: 10_000, variable: 200_000 });
         assert_eq!(table.memory_victim(), Some(MemoryVictim::Account(idle[7])));
         table.update_held(busy, Held { fixed: 10_000, variable: 2_000_000 });
@@ -658,16 +635,16 @@ mod tests {
         handles[..2]
             .iter()
             .for_each(|handle| table.set_quota(*handle, Quota { ip, kind: ConnectionKind::Http }));
-        assert_eq!(table.victim().unwrap().greed, 2);
-        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.victim().unwrap().usage, 2);
+        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), EndReason::RefusedSource);
         table.set_quota(handles[0], Quota { ip, kind: ConnectionKind::WebSocket });
-        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("198.51.100.7:1", true)).unwrap_err(), EndReason::RefusedShare);
         for handle in handles {
             table.remove(handle);
         }
         enter(&mut table, "1", "198.51.100.7:1", 0);
         enter(&mut table, "2", "198.51.100.7:2", 0);
-        assert_eq!(table.admit(quota("198.51.100.7:3", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("198.51.100.7:3", true)).unwrap_err(), EndReason::RefusedSource);
     }
 
     #[test]
@@ -737,15 +714,15 @@ mod tests {
         let mut table = table();
         let first = enter(&mut table, "1", "192.0.2.1:1", 0);
         enter(&mut table, "2", "192.0.2.1:2", 0);
-        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), EndReason::RefusedSource);
         // A proxy is not limited.
         assert!(table.admit(quota("192.0.2.1:3", false)).is_ok());
         enter(&mut table, "3", "192.0.2.2:1", 0);
-        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), EndReason::RefusedShare);
         // A refused connection is not counted.
-        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
-        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), Refused::Full);
-        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), Refused::Source);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), EndReason::RefusedShare);
+        assert_eq!(table.admit(quota("192.0.2.3:1", true)).unwrap_err(), EndReason::RefusedShare);
+        assert_eq!(table.admit(quota("192.0.2.1:3", true)).unwrap_err(), EndReason::RefusedSource);
         assert_eq!(table.remove(first), Some("1"));
         assert_eq!(table.remove(first), None);
         enter(&mut table, "4", "192.0.2.1:3", 0);

@@ -1,8 +1,8 @@
-//! Passing connections to another process that continues them.
+//! Passes connections to another process that continues them.
 //!
 //! A connection can be passed if its service can describe its session in bytes ([`StreamService::detach`]). The other
-//! process gets its socket, these bytes, and the output that the peer has not accepted yet. To the peer, nothing happens. An
-//! encrypted connection stays as a tunnel, and the other process gets the end of that.
+//! process gets its socket, these bytes, and the output that the peer has not accepted yet. The peer notices nothing.
+//! An encrypted connection stays as a tunnel, and the other process gets the tunnel's end.
 
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -11,12 +11,12 @@ use rustix::event::epoll::{self, EventFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use shoal_base::transport::stream::{ConnectionKind, Detached, Handle, Next, Quota, StreamService};
 
-use super::StreamIo;
 use super::accept::Accepting;
 use super::connection::Connection;
 use super::lifecycle::{Outcome, try_send};
 use super::table::Phase;
 use super::tunnel::Tunnels;
+use super::{EndReason, StreamIo};
 
 /// A connection between two processes.
 #[derive(Debug)]
@@ -32,10 +32,10 @@ pub struct DetachedConnection {
 }
 
 impl<S: StreamService> StreamIo<S> {
-    /// Removes all connections that can be passed to another process now, and passes them to `each`; the encrypted ones go
-    /// to `tunnels`. Others can be later, or never.
+    /// Removes all connections that can be passed to another process now, and passes them to `each`; encrypted ones go
+    /// to `tunnels`. Others may be passed later, or never.
     fn detach(&mut self, service: &mut S, tunnels: &mut Tunnels, mut each: impl FnMut(DetachedConnection)) {
-        // Those on which a client may wait for a response come first.
+        // Connections whose client may wait for a response come first.
         for phase in [Phase::Request, Phase::Idle, Phase::Send, Phase::Upgraded] {
             for handle in self.table.handles_in(phase) {
                 if let Some(connection) = self.detach_one(handle, service, tunnels) {
@@ -54,7 +54,7 @@ impl<S: StreamService> StreamIo<S> {
         let Connection { session, unsent, sent, .. } = self.table.get_mut(handle)?;
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let ends = if service.is_encrypted(session) {
-            // Without descriptors, it stays until there are some.
+            // Without descriptors, the connection stays until there are some.
             Some(socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?)
         } else {
             None
@@ -64,8 +64,8 @@ impl<S: StreamService> StreamIo<S> {
         let Detached { state, quota, cipher } = service.detach(session, unsent)?;
         let Connection { session, socket, unsent, .. } = self.table.remove(handle)?;
         service.close(session);
-        // It fails if the socket is not in the set. Otherwise the set would watch it for as long as the other process has
-        // it.
+        // It fails if the socket is not in the set. Otherwise the set would watch it for as long as the other process
+        // has it.
         let _ = epoll::delete(&self.epoll, &socket);
         let Some((cipher, (own, other))) = cipher.zip(ends) else {
             return Some(DetachedConnection { socket, state, quota, unsent });
@@ -74,9 +74,9 @@ impl<S: StreamService> StreamIo<S> {
         Some(DetachedConnection { socket: other, state, quota, unsent: Vec::new() })
     }
 
-    /// Ends the work of this process: gives up the listeners, on which another process accepts, passes on all connections
-    /// that can be, and ends every other one that neither is a WebSocket nor has output on its way. To be called after each
-    /// poll round from then on.
+    /// Ends the work of this process: gives up the listeners, on which another process accepts, passes on all
+    /// connections that can be passed, and ends every other one that neither is a WebSocket nor has output on its way.
+    /// To be called after each poll round from then on.
     pub fn leave(&mut self, service: &mut S, tunnels: &mut Tunnels, each: impl FnMut(DetachedConnection)) {
         self.pause_accepting(Accepting::Stopped);
         self.listeners.listeners.clear();
@@ -101,18 +101,19 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Continues a connection of another process, a WebSocket from [`read_attached`](Self::read_attached) on. If there is no room for it, or its state makes no sense, it is closed.
+    /// Continues a connection of another process; a WebSocket only from [`read_attached`](Self::read_attached) on.
+    /// Closes it if there is no room, or if its state makes no sense.
     pub fn attach(&mut self, connection: DetachedConnection, now_ms: u64, service: &mut S) {
         let DetachedConnection { socket, state, quota, unsent } = connection;
-        self.table.counters().accepted.add(1);
+        self.table.counters().accepted.increment();
         let admitted = self.admit(quota, service);
         let admitted = match admitted {
             Ok(admission) => match service.attach(self.table.next_handle(), &state) {
                 Some(session) => Some((admission, session)),
                 None => {
                     self.table.cancel(&admission);
-                    self.table.counters().failed.add(1);
-                    self.table.counters().closed.add(1);
+                    self.table.counters().ended.of(EndReason::Failed).increment();
+                    self.table.counters().closed.increment();
                     None
                 }
             },
@@ -146,14 +147,14 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Returns whether there are WebSockets that wait for [`read_attached`](Self::read_attached).
+    /// Returns whether WebSockets wait for [`read_attached`](Self::read_attached).
     #[must_use]
     pub const fn has_attached(&self) -> bool {
         !self.attached.is_empty()
     }
 
-    /// Begins to read from the WebSockets that were attached. Until then their clients wait, because messages for clients
-    /// that another process still has would be lost.
+    /// Begins to read from the attached WebSockets. Until then they wait, because messages for clients that another
+    /// process still has would be lost.
     pub fn read_attached(&mut self, now_ms: u64, service: &mut S) {
         for handle in mem::take(&mut self.attached) {
             self.begin_input(handle, now_ms, service);

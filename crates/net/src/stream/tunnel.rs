@@ -1,15 +1,15 @@
 //! Encrypted connections whose sessions another process continues.
 //!
-//! A tunnel has a socket to the peer and one to the other process, and a [`Cipher`] between them. Input from the peer is
-//! decrypted for the session, and output of the session is encrypted for the peer. This module owns the tunnels and moves
+//! A tunnel has a socket to the peer and one to the other process, and a [`Cipher`] between them. It decrypts the
+//! peer's input for the session, and encrypts the session's output for the peer. This module owns the tunnels and moves
 //! their bytes. It must not interpret these.
 //!
-//! While one side does not read, nothing is read for it from the other one, so a tunnel holds little more than one input
-//! for each side, and the back pressure reaches the sender. An idle tunnel holds no buffer.
+//! While one side does not read, nothing is read for it from the other one. So a tunnel holds little more than one
+//! input for each side, and the back pressure reaches the sender. An idle tunnel holds no buffer.
 //!
 //! TLS sessions have secrets that no library exports in a form that it takes back. To the new process, a tunnel is a
 //! plain connection. To close one, the old process ends its input. The session knows that it is tunnelled, and then
-//! says 1012. So the old process decides when, and the new one at which boundary of a message.
+//! says 1012. So the old process chooses the time, and the new one the boundary of a message.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -29,49 +29,45 @@ use super::POLL_EVENTS_MAX;
 /// Maximum number of bytes that are read at a time: the content of one TLS record.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-/// The same while all tunnels together hold more than [`HELD_BYTES_MAX`].
+/// The maximum while all tunnels together hold more than [`HELD_BYTES_MAX`].
 const SHORT_INPUT_BYTES_MAX: usize = 1024;
 
 /// Number of bytes beyond which tunnels read less at a time.
 const HELD_BYTES_MAX: usize = 64 << 20;
 
-/// Maximum time for the peer to read the rest, and to end its side, after the session has ended.
+/// How long the peer may read the rest, and end its side, after the session has ended.
 const END_MS_MAX: u64 = 5_000;
 
-/// Maximum number of times that a tunnel reads from each side before others have their turn.
+/// Maximum number of reads from each side before other tunnels have their turn.
 const READS_MAX: usize = 4;
 
 /// The tunnels of one worker.
 pub struct Tunnels {
     epoll: OwnedFd,
     tunnels: BTreeMap<u64, Tunnel>,
-    /// The number of the next tunnel. Numbers are not reused, so an event of a tunnel that is gone finds nothing.
+    /// The number of the next tunnel. Numbers are not reused, so an event of a removed tunnel finds nothing.
     next: u64,
     /// Tunnels with smaller numbers are ending.
     first_open: u64,
-    /// Number of the others.
+    /// Number of the other tunnels.
     open: usize,
     /// Number of bytes that wait in all tunnels.
     held_bytes: usize,
-    /// The tunnels whose sessions have ended, and when they are closed at the latest.
+    /// The tunnels whose sessions have ended, and the latest time of their close.
     ending: VecDeque<(u64, u64)>,
     events: Vec<Event>,
     input: Box<[u8; INPUT_BYTES_MAX]>,
 }
 
-/// An encrypted connection.
 #[derive(Debug)]
 struct Tunnel {
     cipher: Box<dyn Cipher>,
-    /// The end towards the peer.
     peer: End,
-    /// The end towards the session.
     session: End,
     /// Whether no more input is read for the session, so that it ends.
     is_ending: bool,
 }
 
-/// One end of a tunnel.
 #[derive(Debug)]
 struct End {
     socket: OwnedFd,
@@ -81,7 +77,7 @@ struct End {
     has_ended: bool,
     /// Whether nothing more is sent to it.
     is_shut: bool,
-    /// The events that are watched. `None` if the socket is not in the set.
+    /// The watched events. `None` if the socket is not in the set.
     interest: Option<EventFlags>,
 }
 
@@ -96,10 +92,7 @@ enum Step {
 }
 
 impl Tunnels {
-    /// Creates a set without tunnels.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel has no more descriptors.
+    /// Creates a set without tunnels. Fails if the kernel has no more descriptors.
     pub fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
@@ -156,10 +149,8 @@ impl Tunnels {
         }
     }
 
-    /// Waits for events for this time at most, and moves what can be moved. Returns the number of events.
-    ///
-    /// # Errors
-    /// Returns errors of this host that make it impossible to continue.
+    /// Waits at most this long for events, and moves bytes. Returns the number of events. Fails with errors of this
+    /// host that make it impossible to continue.
     pub fn poll(&mut self, timeout_ms: u32, now_ms: u64) -> io::Result<usize> {
         self.events.clear();
         let timeout = Timespec { tv_sec: 0, tv_nsec: (timeout_ms.min(999) * 1_000_000).into() };
@@ -181,7 +172,7 @@ impl Tunnels {
         Ok(seen)
     }
 
-    /// Moves what can be moved in a tunnel.
+    /// Moves the bytes of a tunnel as far as possible.
     fn advance(&mut self, number: u64, now_ms: u64) {
         let Some(tunnel) = self.tunnels.get_mut(&number) else { return };
         let before = tunnel.held_bytes();
@@ -197,7 +188,6 @@ impl Tunnels {
         }
     }
 
-    /// Closes both ends of a tunnel.
     fn remove(&mut self, number: u64) {
         if let Some(tunnel) = self.tunnels.remove(&number) {
             self.held_bytes -= tunnel.held_bytes();
@@ -237,8 +227,8 @@ impl Tunnel {
         if self.session.has_ended && !had_ended { Step::SessionEnded } else { Step::Continue }
     }
 
-    /// Returns whether input from the peer is read now. While the peer does not read, it is read all the same, as far as
-    /// little waits for the peer: messages of others must not keep its own from being read.
+    /// Returns whether input from the peer is read now. A peer that does not read is still read while little waits for
+    /// it: messages of others must not block its own.
     fn reads_peer(&self) -> bool {
         !self.peer.has_ended
             && (!self.is_ending || self.session.has_ended)
@@ -251,7 +241,7 @@ impl Tunnel {
         !self.session.has_ended && self.peer.unsent.is_empty()
     }
 
-    /// Reads from the peer what there is room for. Returns whether there was anything.
+    /// Reads input from the peer up to the available room. Returns whether there was any.
     fn read_peer(&mut self, input: &mut [u8]) -> Result<bool, Errno> {
         if !self.reads_peer() {
             return Ok(false);
@@ -274,7 +264,7 @@ impl Tunnel {
         Ok(true)
     }
 
-    /// The same for the session.
+    /// Reads output of the session likewise.
     fn read_session(&mut self, input: &mut [u8]) -> bool {
         if !self.reads_session() {
             return false;
@@ -294,7 +284,7 @@ impl Tunnel {
         true
     }
 
-    /// Sends to both ends what they have room for, and ends a direction whose sender has ended.
+    /// Sends to both ends as much as they have room for, and ends a direction whose sender has ended.
     fn flush(&mut self) -> Result<(), Errno> {
         self.peer.flush()?;
         if self.session.flush().is_err() {
@@ -346,8 +336,8 @@ impl End {
         }
     }
 
-    /// Watches for room if there are unsent bytes, and for input if it `reads`. A socket without either is not in the set,
-    /// because its end would be reported again and again.
+    /// Watches for room if there are unsent bytes, and for input if it `reads`. A socket without either is not in the
+    /// set, because its end would be reported continually.
     fn watch(&mut self, epoll: &OwnedFd, number: u64, reads: bool) -> Result<(), Errno> {
         let mut wanted = if reads { EventFlags::IN } else { EventFlags::empty() };
         if !self.unsent.is_empty() {

@@ -27,7 +27,7 @@ pub(super) struct Message {
 /// The length of a message with an empty payload.
 pub(super) const MESSAGE_BYTES_MIN: usize = offset_of!(Message, payload);
 
-/// The length with which a buffer is provided, so that a payload of exactly `REQUEST_BYTES_MAX` bytes fits.
+/// The length of a provided buffer, so that a payload of exactly `REQUEST_BYTES_MAX` bytes fits.
 #[expect(clippy::cast_possible_truncation, reason = "checked above the cast")]
 pub(super) const MESSAGE_BYTES_MAX: u32 = {
     let bytes = MESSAGE_BYTES_MIN + REQUEST_BYTES_MAX;
@@ -43,7 +43,7 @@ const _: () = {
 };
 
 impl Message {
-    /// Returns the content, or `None` if it was longer than a request may be.
+    /// Returns the content. `None` if it exceeded the maximum size of a request.
     pub(super) fn request(&self) -> Option<&[u8]> {
         let truncated = self.flags & libc::MSG_TRUNC.cast_unsigned() != 0;
         if truncated { None } else { self.payload.get(..self.payload_bytes as usize) }

@@ -32,7 +32,7 @@ impl Template {
         Ok(Self { header })
     }
 
-    /// Receives on `socket`, again and again, into the buffers of the group with the same number.
+    /// Receives on `socket`, repeatedly, into the buffers of the group with the same number.
     pub(super) fn receive(&self, socket: u8) -> Submission {
         let entry =
             opcode::RecvMsgMulti::new(types::Fixed(socket.into()), self.header.pointer(0), socket.into());

@@ -1,7 +1,7 @@
 //! The send slots of a worker: each holds one reply, and everything that `sendmsg` needs to send it.
 //!
-//! This module owns the slots and knows who holds each: it is free, this process has its [`Slot`], or the kernel has it
-//! in flight.
+//! This module owns the slots and knows each one's holder: it is free, this process has its [`Slot`], or the kernel has
+//! it in flight.
 #![allow(unsafe_code, reason = "the kernel reads replies at addresses it was given")]
 
 use std::ffi::c_void;
@@ -17,7 +17,6 @@ use crate::ring::Submission;
 use crate::shared::Shared;
 use crate::socket::{Control, Name, turn_around};
 
-/// The slots of one worker.
 #[derive(Debug)]
 pub(super) struct SlotPool {
     replies: Shared<Outgoing>,
@@ -32,7 +31,6 @@ pub(super) struct Slot {
     index: u16,
 }
 
-/// A reply with its header.
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Outgoing {
@@ -72,12 +70,10 @@ impl SlotPool {
         Ok(pool)
     }
 
-    /// Returns a free slot, if there is one.
     pub(super) fn take(&mut self) -> Option<Slot> {
         self.free.pop()
     }
 
-    /// Returns whether there is a free slot.
     pub(super) fn any_free(&self) -> bool {
         !self.free.is_empty()
     }
@@ -90,7 +86,6 @@ impl SlotPool {
         &mut unsafe { self.replies.element_mut(usize::from(slot.index)) }.reply
     }
 
-    /// Frees a slot that was not used.
     pub(super) fn give_back(&mut self, slot: Slot) {
         self.free.push(slot);
     }
@@ -140,7 +135,7 @@ impl SlotPool {
 
 impl Drop for SlotPool {
     fn drop(&mut self) {
-        // Leaked memory is harmless. A kernel that reads memory with another use is not.
+        // Leaked memory is harmless. A kernel that reads reused memory is not.
         if self.any_in_flight() {
             self.replies.leak();
         }

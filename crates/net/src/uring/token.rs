@@ -1,6 +1,5 @@
 //! The subject of a completion, packed into the 64 bits that io_uring copies from a submission to its completion.
 
-/// The subject of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// The multishot receive of a socket.

@@ -1,10 +1,10 @@
 //! One AF_XDP socket, and what the eBPF program is told of it.
 //!
-//! The program passes frames on only as long as fewer are on their way than the socket has room for, and leaves the others to
-//! the kernel. It knows how many it has passed on; this module tells it how many of these have come through.
+//! The program passes frames on only while fewer are on their way than the socket has room for, and leaves the others
+//! to the kernel. It knows how many it has passed on; this module tells it how many of these have come through.
 //!
-//! A full ring would drop packets, which is why the difference never reaches its size. The ordinary sockets of the same
-//! worker serve the rest.
+//! A full ring would drop packets, so the difference never reaches its size. The ordinary sockets of the same worker
+//! serve the rest.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,10 +13,10 @@ use shoal_xdp::socket::{Answered, Failure, Faults, Frame, XdpSocket};
 
 use super::Replies;
 use crate::Counters;
-use crate::counters::XdpCounters;
+use crate::counters::{XdpCounters, XdpDrop};
 
-/// How many frames may be on their way after the count was corrected, until one arrives. Some interfaces drop all that is passed
-/// to their sockets, and the count of those would be corrected again and again.
+/// How many frames may be on their way after a correction of the count, until one arrives. Some interfaces drop
+/// everything that is passed to their sockets, and their count would be corrected again and again.
 const PROBING_FRAMES: u64 = 64;
 
 /// A queue of an interface, which a worker serves.
@@ -25,7 +25,7 @@ pub struct XdpQueue {
     socket: XdpSocket,
     /// The record that the program reads.
     backlog: Option<Backlog>,
-    /// Whether the rings are those of this process. Otherwise, another one uses them until the first poll round of this one.
+    /// Whether the rings belong to this process. Otherwise, another one uses them until this one's first poll round.
     is_own: bool,
     /// How many frames have come through, in the program's count: received ones, and those that the kernel has dropped.
     consumed: u64,
@@ -54,7 +54,7 @@ impl QueueLoss {
     }
 }
 
-/// The counts of the kernel at the socket when it was last asked.
+/// The kernel's counts at the socket when they were last read.
 #[derive(Clone, Copy, Debug, Default)]
 struct KernelCounts {
     ring_full: u64,
@@ -71,7 +71,7 @@ impl XdpQueue {
         queue
     }
 
-    /// Makes a queue of a socket that another process uses until the first poll round of this one.
+    /// Makes a queue of a socket that another process uses until this one's first poll round.
     #[must_use]
     pub fn handed_over(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
         let (kernel, faults) = (KernelCounts::read(&socket).unwrap_or_default(), socket.faults());
@@ -95,7 +95,7 @@ impl XdpQueue {
         self.is_own
     }
 
-    /// Continues after another process has used the socket, which does not use it any more.
+    /// Continues after another process has stopped using the socket.
     pub fn recover(&mut self) {
         self.socket.recover();
         self.begin();
@@ -107,7 +107,7 @@ impl XdpQueue {
         &self.socket
     }
 
-    /// Returns what will tell why the socket was given up.
+    /// Returns a handle that will tell why the socket was given up.
     #[must_use]
     pub fn loss(&self) -> QueueLoss {
         self.loss.clone()
@@ -122,7 +122,7 @@ impl XdpQueue {
         }
     }
 
-    /// Begins to count. Frames that wait in the ring count as being on their way, whichever program has passed them on.
+    /// Begins to count. Waiting frames in the ring count as on their way, from any program.
     fn begin(&mut self) {
         let arrived = self.socket.arrived().map_or(0, u64::from);
         let redirected = self.backlog.as_ref().map_or(0, Backlog::redirected);
@@ -150,11 +150,11 @@ impl XdpQueue {
         self.has_unsent
     }
 
-    /// Takes a batch of frames into service. Returns how many have arrived.
+    /// Takes a batch of frames into service. Returns their number.
     pub(super) fn receive(&mut self, counters: &Counters) -> Result<usize, Failure> {
         let arrived = self.socket.receive()?;
         self.consumed = self.consumed.wrapping_add(arrived as u64);
-        counters.xdp.frames.add(arrived);
+        counters.xdp.frames.add(arrived as u64);
         self.has_received |= arrived > 0;
         if arrived > 0 && self.is_probing {
             self.set_probing(false);
@@ -166,14 +166,14 @@ impl XdpQueue {
         self.socket.frames()
     }
 
-    /// Passes the replies of the batch on, which are sent by [`XdpQueue::settle`].
+    /// Passes the replies of the batch on, which [`XdpQueue::settle`] sends.
     pub(super) fn answer(&mut self, replies: &Replies) -> Result<Answered, Failure> {
         let answered = self.socket.answer(replies.iter().copied())?;
         self.has_unsent |= answered.sent > 0;
         Ok(answered)
     }
 
-    /// Makes the kernel send what is left, and takes back what was sent.
+    /// Makes the kernel send remaining replies, and takes back sent frames.
     pub(super) fn settle(&mut self) -> Result<(), Failure> {
         if self.has_unsent {
             self.has_unsent = self.socket.flush()? > 0;
@@ -186,7 +186,7 @@ impl XdpQueue {
         Ok(())
     }
 
-    /// Counts what the kernel has counted since the last time. `is_idle` tells that the worker had nothing to do.
+    /// Adds up the kernel's counts since the last time. `is_idle` means that the worker had nothing to do.
     pub(super) fn report(&mut self, counters: &XdpCounters, is_idle: bool) {
         if let Some(kernel) = KernelCounts::read(&self.socket) {
             let before = std::mem::replace(&mut self.kernel, kernel);
@@ -195,23 +195,24 @@ impl XdpQueue {
                 kernel.dropped.wrapping_sub(before.dropped),
                 kernel.invalid.wrapping_sub(before.invalid),
             ];
-            counters.kernel_ring_full.add_u64(full);
-            counters.kernel_dropped.add_u64(dropped);
-            counters.kernel_invalid.add_u64(invalid);
+            counters.drops.of(XdpDrop::KernelRingFull).add(full);
+            counters.drops.of(XdpDrop::KernelOther).add(dropped);
+            counters.drops.of(XdpDrop::KernelInvalid).add(invalid);
             self.consumed = self.consumed.wrapping_add(full).wrapping_add(dropped);
         }
         let faults = self.socket.faults();
-        counters.bad_descriptors.add_u64(faults.bad_descriptors - self.faults.bad_descriptors);
-        counters.malformed.add_u64(faults.too_long - self.faults.too_long);
+        counters.drops.of(XdpDrop::BadDescriptor).add(faults.bad_descriptors - self.faults.bad_descriptors);
+        counters.drops.of(XdpDrop::Malformed).add(faults.too_long - self.faults.too_long);
         self.faults = faults;
-        // Other sockets may be busy with all that arrives, since the program believes that this one is.
+        // Other sockets may get all arriving frames, since the program believes that this one is busy.
         let has_received = std::mem::take(&mut self.has_received);
         self.correct(is_idle || !has_received);
         self.publish();
     }
 
-    /// Corrects the count if it has drifted. The kernel drops frames without counting them at the socket, for example while
-    /// the interface goes down. Whatever the program passed on before a time in which nothing arrived has come through.
+    /// Corrects the count if it has drifted. The kernel drops some frames without counting them at the socket, for
+    /// example while the interface goes down. Frames that the program passed on before a time without arrivals have
+    /// come through.
     fn correct(&mut self, is_idle: bool) {
         let Some(backlog) = self.backlog.as_ref().filter(|_| is_idle) else {
             self.idle_at = None;
@@ -224,12 +225,12 @@ impl XdpQueue {
         }
     }
 
-    /// Tells the program what has come through. Frames that the kernel does not have to receive into count as if they were on
-    /// their way, so the program does not pass on what the kernel would have to drop.
+    /// Tells the program how many frames have come through. Frames that the kernel lacks for receiving count as on
+    /// their way, so that the program does not pass on frames that the kernel would have to drop.
     fn publish(&mut self) {
         let Some(backlog) = &self.backlog else { return };
-        // Another program may have passed frames on, as after an upgrade: this one's count is a bound. The ring is read first, so
-        // a frame that arrives in the meantime is in both.
+        // Another program may have passed frames on, as after an upgrade: this one's count is a bound. The ring is read
+        // first, so a frame that arrives meanwhile is in both.
         let waiting = self.socket.arrived().map_or(0, u64::from);
         let consumed_max = backlog.redirected().wrapping_sub(waiting);
         if is_less(consumed_max, self.consumed) {
@@ -240,7 +241,7 @@ impl XdpQueue {
     }
 }
 
-/// Returns whether a count is less than another one, of which either may have passed its maximum.
+/// Returns whether a count is less than another. Either may have passed its maximum.
 fn is_less(count: u64, other: u64) -> bool {
     count.wrapping_sub(other).cast_signed() < 0
 }

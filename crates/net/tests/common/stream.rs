@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use shoal_base::transport::stream::{ConnectionKind, Handle, Next, Quota, Remote, StreamService};
+use shoal_base::transport::stream::{Handle, Next, Remote, StreamService};
 use shoal_net::stream::{
     ListenAddress, SourceLimits, StreamCounters, StreamIo, StreamLimits, StreamListeners,
 };
@@ -55,8 +55,6 @@ pub(crate) fn addrs(listeners: &StreamListeners) -> Vec<SocketAddr> {
 /// - `echo TEXT` answers with the text, `close TEXT` closes after it, and `linger TEXT` closes one direction;
 /// - `quit` closes without a reply, `busy` expects more;
 /// - `big N` answers with `N` bytes, `more N B` with `N` pieces of `B` bytes each, one for each call;
-/// - `quota IP` makes the connection count towards a source, `quota-websocket IP` as a WebSocket, `release` towards
-///   none;
 /// - `upgrade` upgrades the connection, `establish` also makes it an established one, and `queue N TEXT` queues a text for the `N`th connection that was opened.
 ///
 /// Output that no input has caused is queued by [`Account::queue`].
@@ -113,7 +111,6 @@ pub(crate) struct Session {
     is_upgraded: bool,
     is_established: bool,
     was_pinged: bool,
-    quota: Option<Quota>,
 }
 
 /// The last message of a connection whose time is up.
@@ -142,10 +139,6 @@ impl StreamService for Script {
         input.fill(0); // Its room is the service's.
         session.was_pinged = false;
         session.go_on(output, &self.account)
-    }
-
-    fn changed_quota(&mut self, session: &mut Session) -> Option<Quota> {
-        session.quota.take()
     }
 
     fn is_established(&self, session: &Session) -> bool {
@@ -236,12 +229,6 @@ impl Session {
                 "busy" => return Next::Busy,
                 "upgrade" => self.is_upgraded = true,
                 "establish" => (self.is_upgraded, self.is_established) = (true, true),
-                "quota" | "quota-websocket" => {
-                    let kind =
-                        if command == "quota" { ConnectionKind::Http } else { ConnectionKind::WebSocket };
-                    self.quota = Some(Quota { ip: Some(text.trim_end().parse().unwrap()), kind });
-                }
-                "release" => self.quota = Some(Quota { ip: None, kind: ConnectionKind::Http }),
                 "queue" => {
                     let (number, text) = text.split_once(' ').unwrap();
                     account.queue(number.parse().unwrap(), text);

@@ -1,7 +1,7 @@
 //! The record of who has changed what, when and why.
 //!
-//! Each change of an entry by `shoal access` or the control listener is a line of the log, which goes to standard error,
-//! and a line of the audit file if the configuration names one. So is each other change by the control listener.
+//! Each change of an entry by `shoal access` or the control listener is a line of the log, which goes to standard
+//! error, and a line of the audit file if the configuration names one. So is each other change by the control listener.
 
 use std::fs;
 use std::io;
@@ -18,14 +18,12 @@ use crate::clock;
 /// Maximum length of a variable that names a user.
 const CLAIM_BYTES_MAX: usize = 64;
 
-/// The change that a command makes to entries of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Added,
     Removed,
 }
 
-/// The record of a command.
 pub(super) struct Audit {
     change: Change,
     /// The list, "deny" or "allow".
@@ -38,7 +36,7 @@ pub(super) struct Audit {
 }
 
 impl Audit {
-    /// Begins the record of a command. An audit file that cannot be written fails before anything is changed.
+    /// Begins the record of a command. Fails before any change if the audit file cannot be written.
     pub(super) fn begin(
         change: Change,
         list: &'static str,
@@ -58,12 +56,11 @@ impl Audit {
         format!("by {} at {}", self.by, self.now.time)
     }
 
-    /// Returns the date of today.
     pub(super) fn today(&self) -> &str {
         &self.now.date
     }
 
-    /// Records the changes, which have been made.
+    /// Records completed changes.
     pub(super) fn record<'d>(
         &self,
         entries: impl Iterator<Item = (InfoHash, Details<'d>)>,
@@ -105,7 +102,7 @@ impl Change {
     }
 }
 
-/// Appends the record of a change that is no entry of a list.
+/// Appends the record of a change other than of list entries.
 pub(super) fn append(audit_file: &Path, by: &Author, change: &str, details: &Value) -> io::Result<()> {
     let (time, by) = (Now::read().time, by.to_string());
     let object = json!({ "time": time, "by": by, "change": change, "details": details });
@@ -171,7 +168,8 @@ impl Who {
     }
 }
 
-/// Returns the user for whom `sudo` executes the command, from the variables that it sets. Their text becomes a part of lines.
+/// Returns the user for whom `sudo` executes the command, from the variables that it sets. Their text becomes a part of
+/// lines.
 fn claimed(user: Option<String>, uid: Option<String>) -> Option<String> {
     let is_plain = |text: &String| {
         (1..=CLAIM_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())

@@ -1,7 +1,7 @@
 //! Networks that are banned for a time, through the control listener.
 //!
 //! A ban applies like an entry of `access.networks_deny`. Unlike the lists, the file of bans belongs to the tracker: it
-//! writes all bans anew after each change, and reads them at its start.
+//! rewrites all bans after each change, and reads them at its start.
 
 use std::fs;
 use std::io::{self, Write};
@@ -47,9 +47,9 @@ pub struct Ban {
 pub enum BanError {
     /// `access.bans_file` names no file.
     NoFile,
-    /// The file could not be read, or not be written.
+    /// The file could not be read or written.
     File(String),
-    /// There are too many.
+    /// There are too many bans.
     TooMany,
     /// Bans of the cluster cannot be changed.
     Shared(SharedError),
@@ -66,11 +66,11 @@ impl From<SharedError> for BanError {
 pub(super) struct Bans {
     file: Option<PathBuf>,
     bans: Vec<Ban>,
-    /// Why the file could not be read. It is not written then.
+    /// Why the file could not be read. In that case it is not written.
     fault: Option<String>,
 }
 
-/// Returns the network that a text names, or what is wrong with it.
+/// Returns the network in a text, or what is wrong with it.
 pub fn parse_network(text: &str) -> Result<IpNet, String> {
     let network =
         text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(|ip| ip.to_canonical().into()));
@@ -137,7 +137,7 @@ impl Bans {
         self.bans.iter().filter_map(|ban| ban.until_unix_s).min().unwrap_or(u64::MAX)
     }
 
-    /// Removes the bans that have ended. Returns whether there were any.
+    /// Removes ended bans. Returns whether there were any.
     pub(super) fn expire(&mut self, now_unix_s: u64) -> bool {
         let before = self.bans.len();
         self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
@@ -145,7 +145,7 @@ impl Bans {
             return false;
         }
         tracing::info!(ended = before - self.bans.len(), "bans have ended");
-        // The file may name bans that have ended: they are removed when it is read.
+        // The file may contain ended bans. They are removed when it is read.
         true
     }
 
@@ -155,7 +155,7 @@ impl Bans {
         self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
     }
 
-    /// Sets a ban, in place of the one of the same network.
+    /// Sets a ban, in place of an earlier one of the same network.
     pub(super) fn set(&mut self, ban: Ban) -> Result<(), BanError> {
         let mut bans: Vec<Ban> =
             self.bans.iter().filter(|other| other.network != ban.network).cloned().collect();
@@ -203,13 +203,13 @@ fn read(file: &Path) -> Result<Vec<Ban>, String> {
     Ok(bans)
 }
 
-/// Maximum size of the file: that of the maximum number of bans, all of whose characters are escaped.
+/// Maximum size of the file: the maximum number of bans with every character escaped.
 const FILE_BYTES_MAX: u64 = 32 << 20;
 
 /// The mode of the file: reasons may name cases, which not every user of the machine may read.
 const FILE_MODE: u32 = 0o640;
 
-/// Replaces the file by one of these bans.
+/// Replaces the content of the file by these bans.
 fn write(file: &Path, bans: &[Ban]) -> io::Result<()> {
     let mut text = String::new();
     for ban in bans {

@@ -1,4 +1,4 @@
-//! Tells in the log which entries a change of a list has brought and taken.
+//! Logs the entries that a change of a list has added and removed.
 //!
 //! The old and the new table of a source are compared after the change applies. Both are in the order of the same hash,
 //! so even ten million look-ups go through memory in sequence. The author of an entry stands in the comment of its
@@ -22,7 +22,7 @@ const ENTRIES_LOGGED_MAX: usize = 100;
 /// Maximum size of a file that is searched for the comments of new entries.
 const SEARCHED_BYTES_MAX: u64 = 64 << 20;
 
-/// A source that was read again, with what it had before.
+/// A source that was read again, with its earlier tables.
 #[derive(Debug)]
 pub struct SourceChange {
     list: &'static str,
@@ -31,11 +31,11 @@ pub struct SourceChange {
     new: Vec<Arc<TorrentTable>>,
 }
 
-/// The entries of a table that another one has not, or has with other details.
+/// The entries of a table that another one lacks, or has with other details.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Differences<'t> {
     count: usize,
-    /// The first ones.
+    /// The first of them.
     entries: Vec<(InfoHash, Details<'t>)>,
 }
 
@@ -49,7 +49,7 @@ impl SourceChange {
         Self { list, location: location.clone(), old, new }
     }
 
-    /// Writes a line for each entry, or one line for all if they are many.
+    /// Writes a line for each entry, or a single line if they are many.
     pub(super) fn log(&self, key: &HashKey) {
         let (came, went) = (differences(&self.new, &self.old, key), differences(&self.old, &self.new, key));
         let list = format!("access.{}", self.list);
@@ -80,8 +80,8 @@ impl SourceChange {
         }
     }
 
-    /// Returns the comments behind these entries, by which `shoal access add` tells its user. The tables lack comments, so
-    /// this searches the file, unless it is large.
+    /// Returns the comments behind these entries, in which `shoal access add` names its user. The tables lack comments,
+    /// so this searches the file, unless it is large.
     fn comments(&self, entries: &[(InfoHash, Details<'_>)]) -> BTreeMap<InfoHash, String> {
         let mut comments = BTreeMap::new();
         let path: PathBuf = self.location.to_string().into();
@@ -106,7 +106,7 @@ impl SourceChange {
     }
 }
 
-/// Returns the entries of tables that `others` have not, or have with other details.
+/// Returns the entries of tables that `others` lack, or have with other details.
 fn differences<'t>(
     tables: &'t [Arc<TorrentTable>],
     others: &[Arc<TorrentTable>],

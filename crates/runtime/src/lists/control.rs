@@ -1,4 +1,4 @@
-//! The lists and bans as the control listener shows and changes them.
+//! The lists and bans in the control listener's view.
 
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Serialize;
-use serde_json::{Value, json};
-use shoal_access::faults::Faults;
 use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
 use shoal_base::InfoHash;
@@ -21,17 +19,17 @@ use super::watch::{apply_changes, follow_files};
 use super::{Changes, Lists, Publisher};
 use crate::clock;
 
-/// How often the end of bans is looked for.
+/// How often ended bans are looked for.
 const BANS_LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The lists of a running tracker. All functions may block, for as long as it takes to read the lists.
+/// The lists of a running tracker. All functions may block for as long as the lists are being read.
 #[derive(Clone)]
 pub struct ListControl {
     /// The lists.
     pub lists: Arc<Mutex<Lists>>,
-    /// Publishes what the lists forbid.
+    /// Publishes the lists' rules.
     pub publisher: Arc<Publisher>,
-    /// Where entries are changed that all nodes of a cluster share, if this tracker is one.
+    /// The place where entries are changed that all nodes of a cluster share, if this tracker is a node.
     pub shared: Option<Arc<dyn SharedEntries>>,
 }
 
@@ -43,12 +41,12 @@ impl core::fmt::Debug for ListControl {
 
 impl ListControl {
     /// Returns each source with the number of its entries and its fault, if it has one.
-    pub fn status(&self) -> Value {
+    pub fn status(&self) -> ListSources {
         status(&self.lock())
     }
 
     /// Reads all sources again, applies them, and returns the same as [`status`](Self::status).
-    pub fn reload(&self) -> Value {
+    pub fn reload(&self) -> ListSources {
         let mut lists = self.lock();
         let config = self.publisher.live.latest();
         lists.forget_times();
@@ -64,10 +62,10 @@ impl ListControl {
         follow_files(&self.lists, &self.publisher);
     }
 
-    /// Returns up to `max` entries of a list, those whose reason or reference contains a text if there is one, and whether
-    /// there are more.
+    /// Returns up to `max` entries of a list, and whether there are more. With a `text`, only those whose reason or
+    /// reference contains it.
     pub fn search(&self, which: Which, text: Option<&str>, max: usize) -> (Vec<ListEntry>, bool) {
-        // The tables never change, so the lists are not locked while they are searched.
+        // The tables never change, so the lists are not locked during the search.
         let tables = self.lock().torrent_tables(which);
         let text = text.map(str::to_lowercase);
         let is_wanted = |details: &Details<'_>| {
@@ -99,19 +97,19 @@ impl ListControl {
         })
     }
 
-    /// Replaces the policy of all workers by what `change` makes of it. Rules that follow from lists are replaced under the
-    /// same lock, so that none of the two overwrites the other.
+    /// Replaces the policy of all workers by the result of `change`. Rules of lists are replaced under the same lock,
+    /// so that neither overwrites the other.
     pub fn change_policy(&self, change: impl FnOnce(Policy) -> Policy) {
         let _lists = self.lock();
         self.publisher.publish(|live| live.with_policy(change((*live.policy).clone())));
     }
 
-    /// Returns the secret on which the order of tables depends.
+    /// Returns the secret that determines the order of tables.
     pub fn key(&self) -> HashKey {
         self.lock().build.key
     }
 
-    /// Replaces the shared entries, those that have changed, and applies them.
+    /// Replaces the changed kinds of shared entries, and applies them.
     pub fn share(&self, tables: Option<SharedTables>, bans: Option<Vec<Ban>>) {
         let changes = apply_changes(&self.lists, &self.publisher, |lists| {
             let changes = Changes { torrents: tables.is_some(), networks: bans.is_some() };
@@ -122,7 +120,7 @@ impl ListControl {
         debug_assert!(changes.is_empty(), "sources of files and URLs have not changed");
     }
 
-    /// Returns the place where shared entries are changed, if they are to be.
+    /// Returns the place where shared entries are changed, if it is used.
     pub fn shared(&self) -> Option<&dyn SharedEntries> {
         self.shared.as_deref().filter(|shared| shared.is_used())
     }
@@ -140,7 +138,7 @@ impl ListControl {
         bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX)).cloned()
     }
 
-    /// Sets a ban, and applies it: at all nodes of a cluster, or here.
+    /// Sets a ban, and applies it at all nodes of a cluster, or here.
     pub fn ban(&self, ban: Ban) -> Result<(), BanError> {
         if let Some(shared) = self.shared() {
             return Ok(shared.ban(&ban)?);
@@ -148,7 +146,7 @@ impl ListControl {
         self.change_bans(|bans| Ok((bans.set(ban)?, true)))
     }
 
-    /// Lifts the ban of a network, everywhere that it has one, and returns it if there was one.
+    /// Lifts the ban of a network everywhere, and returns it if there was one.
     pub fn lift_ban(&self, network: &IpNet) -> Result<Option<Ban>, BanError> {
         let shared = self.shared().map(|shared| shared.lift(network)).transpose()?.flatten();
         let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
@@ -159,9 +157,9 @@ impl ListControl {
         Ok(shared.or(local))
     }
 
-    /// Ends the bans whose time is over, forever.
+    /// Ends bans whose time is over, forever.
     pub async fn end_bans(self) {
-        // The locks may be held for a while by a thread that reads files.
+        // A thread that reads files may hold the locks for some time.
         let lists = self.clone();
         let next_end = tokio::task::spawn_blocking(move || Arc::clone(&lists.lock().next_ban_end)).await;
         let Ok(next_end) = next_end else { return };
@@ -232,33 +230,35 @@ impl ListEntry {
     }
 }
 
-/// Replaces the rules of all workers. The caller holds the lock of the lists, so that no older ones replace them.
+/// Replaces the rules of all workers. The caller holds the lock of the lists, so that no older rules replace them.
 pub(super) fn apply(publisher: &Publisher, access: Access) {
     publisher.publish(|live| live.with_policy((*live.policy).clone().with_access(access)));
 }
 
-fn status(lists: &Lists) -> Value {
-    let sources = lists.sources().map(|source| {
-        let named = source.lines.map_or(&[][..], |lines| &lines.named);
-        json!({
-            "list": source.list,
-            "source": source.name,
-            "entries": source.entries,
-            "fault": source.fault,
-            "faulty_lines": source.lines.map_or(0, |lines| lines.faulty),
-            "first_faulty_lines": named.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        })
-    });
-    json!({ "sources": sources.collect::<Vec<_>>() })
+fn status(lists: &Lists) -> ListSources {
+    ListSources { sources: lists.sources().collect() }
 }
 
-/// The state of a source.
-pub(super) struct SourceState<'l> {
-    /// The key that names the source, such as `access.torrents_deny`.
+/// The sources of all lists.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+pub struct ListSources {
+    sources: Vec<SourceState>,
+}
+
+/// A source of a list.
+#[derive(Debug, Serialize, utoipa::ToSchema)]
+#[schema(as = ListSource)]
+pub struct SourceState {
+    /// The key that names it, such as access.torrents_deny.
     pub(super) list: String,
-    pub(super) name: String,
-    pub(super) entries: usize,
-    pub(super) fault: Option<&'l str>,
-    /// The faulty lines of the version that was read last.
-    pub(super) lines: Option<&'l Faults>,
+    /// The file or URL.
+    pub(super) source: String,
+    /// The number of its entries.
+    pub(super) entries: u64,
+    /// Why it, or a part of it, was not taken over, if so. It keeps its entries then.
+    pub(super) fault: Option<String>,
+    /// The number of faulty lines of the version that was read last. The others apply, unless there is a fault.
+    pub(super) faulty_lines: u64,
+    /// The first of them, with their numbers and what is wrong.
+    pub(super) first_faulty_lines: Vec<String>,
 }

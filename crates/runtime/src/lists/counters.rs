@@ -1,10 +1,10 @@
 //! The numbers of the lists, for the metrics.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shoal_access::budget::Budget;
 use shoal_access::torrents::TorrentTable;
+use shoal_base::metrics::Gauge;
 
 use crate::clock;
 use crate::heartbeat::ReaderHeartbeat;
@@ -19,10 +19,10 @@ pub struct ListCounters {
     /// The list of torrents that are refused.
     pub deny: ListCounter,
     /// The numbers of sources of `access.networks_allow` and `access.networks_deny` that could not be read as a whole.
-    faulty_networks: [AtomicU64; 2],
+    pub faulty_networks: [Gauge; 2],
     /// The numbers of every source of every list, in the order of the configuration.
     sources: Mutex<Vec<Arc<SourceCounter>>>,
-    /// That of the thread which follows the files.
+    /// The heartbeat of the thread that follows the files.
     pub heartbeat: ReaderHeartbeat,
 }
 
@@ -33,20 +33,28 @@ pub struct SourceCounter {
     pub list: &'static str,
     /// The source, without the secrets of a URL.
     pub source: String,
-    failures: AtomicU64,
-    good_unix_s: AtomicU64,
-    faulty_lines: AtomicU64,
-    is_refused: AtomicU64,
+    /// How often the source was read with a fault.
+    pub failures: Gauge,
+    /// When the source was known to be good, or was configured.
+    good_unix_s: Gauge,
+    /// Faulty lines of the version that was read last.
+    pub faulty_lines: Gauge,
+    /// 1 if the last version of the source was refused, so that the one before applies, or else 0.
+    pub is_refused: Gauge,
     fault: Mutex<Option<String>>,
 }
 
 /// The numbers of one list of torrents.
 #[derive(Debug, Default)]
 pub struct ListCounter {
-    torrents: AtomicU64,
-    bytes: AtomicU64,
-    faulty_sources: AtomicU64,
-    applied_unix_s: AtomicU64,
+    /// Torrents.
+    pub torrents: Gauge,
+    /// The memory of its tables.
+    pub bytes: Gauge,
+    /// Sources that could not be read as a whole.
+    pub faulty_sources: Gauge,
+    /// When its tables were built.
+    pub applied_unix_s: Gauge,
 }
 
 impl ListCounters {
@@ -55,7 +63,6 @@ impl ListCounters {
         Self { budget: budget.clone(), ..Self::default() }
     }
 
-    /// Replaces the sources.
     pub(super) fn set_sources(&self, sources: Vec<Arc<SourceCounter>>) {
         *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = sources;
     }
@@ -64,53 +71,27 @@ impl ListCounters {
     pub fn sources(&self) -> Vec<Arc<SourceCounter>> {
         self.sources.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
-
-    /// Records the numbers of sources of networks, allowed and denied, that could not be read as a whole.
-    pub(super) fn set_faulty_networks(&self, sources: [usize; 2]) {
-        for (counter, sources) in self.faulty_networks.iter().zip(sources) {
-            counter.store(sources as u64, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the numbers of sources of networks, allowed and denied, that could not be read as a whole.
-    pub fn faulty_networks(&self) -> [u64; 2] {
-        self.faulty_networks.each_ref().map(|sources| sources.load(Ordering::Relaxed))
-    }
 }
 
 impl SourceCounter {
-    /// Creates the counters of a source that is configured now.
     pub(super) fn new(list: &'static str, source: String) -> Self {
-        Self {
+        let counter = Self {
             list,
             source,
-            failures: AtomicU64::new(0),
-            good_unix_s: AtomicU64::new(clock::unix_s()),
-            faulty_lines: AtomicU64::new(0),
-            is_refused: AtomicU64::new(0),
+            failures: Gauge::default(),
+            good_unix_s: Gauge::default(),
+            faulty_lines: Gauge::default(),
+            is_refused: Gauge::default(),
             fault: Mutex::default(),
-        }
+        };
+        counter.set_good();
+        counter
     }
 
-    /// Records whether the last version of the source was refused, so that the one before applies.
-    pub(super) fn set_refused(&self, is_refused: bool) {
-        self.is_refused.store(is_refused.into(), Ordering::Relaxed);
-    }
-
-    /// Records the number of faulty lines, and in words what is wrong with the source.
+    /// Records the number of faulty lines, and a description of the source's fault.
     pub(super) fn set_faults(&self, faulty_lines: u64, fault: Option<String>) {
-        self.faulty_lines.store(faulty_lines, Ordering::Relaxed);
+        self.faulty_lines.set(faulty_lines);
         *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
-    }
-
-    /// Returns 1 if the last version of the source was refused, or else 0.
-    pub fn is_refused(&self) -> u64 {
-        self.is_refused.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of faulty lines of the version that was read last.
-    pub fn faulty_lines(&self) -> u64 {
-        self.faulty_lines.load(Ordering::Relaxed)
     }
 
     /// Returns what is wrong with the source, if anything is.
@@ -118,24 +99,14 @@ impl SourceCounter {
         self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counts an attempt to read the source that had a fault.
-    pub(super) fn count_failure(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-    }
-
     /// Records that the source was read without a fault, or is still as it was then.
     pub(super) fn set_good(&self) {
-        self.good_unix_s.store(clock::unix_s(), Ordering::Relaxed);
+        self.good_unix_s.set(clock::unix_s());
     }
 
-    /// Returns how often the source was read with a fault.
-    pub fn failures(&self) -> u64 {
-        self.failures.load(Ordering::Relaxed)
-    }
-
-    /// Returns the time since the source was known to be good, or since it was configured, in seconds.
+    /// Returns the seconds since the source was known to be good, or since it was configured.
     pub fn age_s(&self) -> u64 {
-        clock::unix_s().saturating_sub(self.good_unix_s.load(Ordering::Relaxed))
+        clock::unix_s().saturating_sub(self.good_unix_s.read())
     }
 }
 
@@ -143,33 +114,8 @@ impl ListCounter {
     /// Records that these tables apply from now on.
     pub(super) fn set_tables(&self, tables: &[Arc<TorrentTable>]) {
         let sum = |of: fn(&TorrentTable) -> usize| tables.iter().map(|table| of(table) as u64).sum();
-        self.torrents.store(sum(TorrentTable::len), Ordering::Relaxed);
-        self.bytes.store(sum(TorrentTable::bytes), Ordering::Relaxed);
-        self.applied_unix_s.store(clock::unix_s(), Ordering::Relaxed);
-    }
-
-    /// Records the number of sources that could not be read as a whole.
-    pub(super) fn set_faulty(&self, sources: usize) {
-        self.faulty_sources.store(sources as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the number of torrents.
-    pub fn torrents(&self) -> u64 {
-        self.torrents.load(Ordering::Relaxed)
-    }
-
-    /// Returns the memory of its tables.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Returns the number of sources that could not be read as a whole.
-    pub fn faulty_sources(&self) -> u64 {
-        self.faulty_sources.load(Ordering::Relaxed)
-    }
-
-    /// Returns when its tables were built.
-    pub fn applied_unix_s(&self) -> u64 {
-        self.applied_unix_s.load(Ordering::Relaxed)
+        self.torrents.set(sum(TorrentTable::len));
+        self.bytes.set(sum(TorrentTable::bytes));
+        self.applied_unix_s.set(clock::unix_s());
     }
 }

@@ -24,7 +24,7 @@ const FILES_MAX: usize = 1_000_000;
 /// Maximum depth of subdirectories. Links to directories are not followed.
 const DEPTH_MAX: usize = 32;
 
-/// The files of a directory, as they were read last.
+/// The last read files of a directory.
 #[derive(Debug, Default)]
 pub struct Directory {
     files: BTreeMap<PathBuf, Known>,
@@ -36,13 +36,13 @@ pub struct Directory {
 struct Known {
     seen: Seen,
     info_hashes: Vec<InfoHash>,
-    /// Whether it could not be read as it is now.
+    /// Whether its present version could not be read.
     is_faulty: bool,
 }
 
 impl Directory {
-    /// Reads the files that are new or have changed. A file that is no torrent keeps the hashes that it had. The second
-    /// value tells which files those are and why.
+    /// Reads new and changed files. A file that is no torrent keeps its earlier hashes, and the second value names it
+    /// and the reason.
     pub fn read(&mut self, root: &Path, build: &Build) -> io::Result<(TorrentTable, Vec<String>)> {
         let mut old = std::mem::take(&mut self.files);
         let (mut faults, mut builder) = (Vec::new(), build.table());
@@ -70,7 +70,7 @@ impl Directory {
         Ok((builder.build(&build.key), faults))
     }
 
-    /// Returns whether a file is new or has changed, or is gone.
+    /// Returns whether a file is new, changed or gone.
     pub(super) fn has_changed(&self, root: &Path) -> bool {
         // A directory that cannot be read keeps its entries, and is tried again.
         let Ok(walk) = Walk::of(root, &Budget::default()) else { return false };
@@ -101,7 +101,7 @@ impl Walk {
             let (path, kind) = (entry.path(), entry.file_type()?);
             if kind.is_dir() && depth < DEPTH_MAX {
                 match self.enter(&path, depth + 1) {
-                    // It was removed in the meantime.
+                    // It was removed meanwhile.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     entered => entered?,
                 }
@@ -121,7 +121,7 @@ impl Walk {
     }
 }
 
-/// Returns the directory and its subdirectories, for watching them.
+/// Returns the directory and its subdirectories, to watch them.
 pub(super) fn with_subdirectories(root: &Path) -> BTreeSet<PathBuf> {
     Walk::of(root, &Budget::default())
         .map_or_else(|_| BTreeSet::from([root.to_owned()]), |walk| walk.directories)

@@ -1,9 +1,9 @@
 //! Changes files of lists, while other commands may change them too and the tracker reads them.
 //!
-//! An addition is one write to the end of the file. A removal writes a new file and renames it over the old one. So
-//! a reader sees the list before or after a change, never between. Commands wait for each other by a lock on the file. Other
-//! programs know no such lock: a removal begins again if one of them has changed the file meanwhile. It cannot see one that
-//! keeps the old file open and writes to it later.
+//! An addition is one write to the end of the file. A removal writes a new file and renames it over the old one. So a
+//! reader sees the list before or after a change, never between. Commands wait for each other by a lock on the file.
+//! Other programs know no such lock: a removal begins again if one of them has changed the file meanwhile. It cannot
+//! see a program that keeps the old file open and writes to it later.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,21 +26,22 @@ const RECORDS_MODE: u32 = 0o640;
 /// The mode of a list, which the umask of the user restricts.
 const LIST_MODE: u32 = 0o666;
 
-/// How often a lock is tried, and the pause before the next time: half a minute in all.
+/// How often a lock is tried, and the pause between: half a minute in all.
 const LOCK_TRIES: u32 = 1500;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
-/// Appends lines to a file of records, which is created if it does not exist. `lines` ends with the end of a line, or
-/// is empty.
+/// Appends lines to a file of records, and creates it if it does not exist. `lines` ends with the end of a line, or is
+/// empty.
 pub(super) fn append(path: &Path, lines: &str) -> io::Result<()> {
     write_end(&open_locked(path, || open_records(path))?, lines)
 }
 
-/// Opens a file of records, and creates it if it does not exist. A new one belongs to the owner of its directory, if this process
-/// may give it away: a command of root creates it, and the tracker, to which the directory belongs, appends to it as well.
+/// Opens a file of records, and creates it if it does not exist. A new file goes to the owner of its directory, if this
+/// process may give it away: a command of root creates it, and the tracker, which owns the directory, appends to it as
+/// well.
 ///
-/// That owner may change the directory at any moment, while root acts in it. So the directory is looked up once, and a link in it is
-/// an error.
+/// That owner may change the directory at any moment, while root acts in it. So the directory is looked up once, and a
+/// link in it is an error.
 fn open_records(path: &Path) -> io::Result<File> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -63,12 +64,12 @@ fn open_records(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(shoal_base::file::Fault::NotRegular.into()) }
 }
 
-/// Maximum size of a file in which an addition looks for the torrents first. Otherwise the search of a large file would
-/// take longer than the addition may, and a torrent can be in a list twice.
+/// Maximum size of a file in which an addition first looks for the torrents. A search of a larger file would take
+/// longer than the addition may, and a repeated torrent is harmless.
 const SEARCHED_BYTES_MAX: u64 = 16 << 20;
 
-/// Adds torrents with their lines to a file, which is created if it does not exist. Returns those that it did not have, as
-/// far as it was searched.
+/// Adds torrents with their lines to a file, and creates it if it does not exist. Returns the torrents that the
+/// searched part did not have.
 pub(super) fn add(path: &Path, lines: &BTreeMap<InfoHash, String>) -> io::Result<Vec<InfoHash>> {
     let file = open_locked(path, || open_list(path, true))?;
     let mut present = BTreeSet::new();
@@ -104,7 +105,7 @@ fn write_end(mut file: &File, lines: &str) -> io::Result<()> {
 /// How often a removal begins again because another program has changed the file.
 const ATTEMPTS_MAX: usize = 10;
 
-/// Removes torrents from a file. Returns those that were in it. Comments and all other lines stay as they are.
+/// Removes torrents from a file. Returns those that were in it. All other lines stay unchanged.
 pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<InfoHash>> {
     for _ in 0..ATTEMPTS_MAX {
         if let Some(removed) = try_remove(path, info_hashes)? {
@@ -114,7 +115,7 @@ pub(super) fn remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Vec<In
     Err(io::Error::other("another program keeps changing it; try again when it has finished"))
 }
 
-/// Returns `None` if the file was changed by another program meanwhile.
+/// Returns `None` if another program has changed the file meanwhile.
 fn try_remove(path: &Path, info_hashes: &[InfoHash]) -> io::Result<Option<Vec<InfoHash>>> {
     let file = open_locked(path, || open_list(path, false))?;
     let seen = state(&file)?;
@@ -150,32 +151,33 @@ fn without(
         } else if entry.info_hashes.is_empty() {
             Ok(())
         } else {
-            // The line named several hashes, of which some stay.
+            // The line named several hashes, some of which stay.
             writeln!(new, "{entry}")
         }
     })
 }
 
-/// A line of a file, as it stands there.
+/// A line of a file, with its raw bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawLine<'l> {
     /// Its number, from 1.
     pub number: u64,
     /// Its bytes with its end.
     bytes: &'l [u8],
-    /// Whether these are all of its bytes. One that is too long for an entry comes in several parts.
+    /// Whether these are all of its bytes. A line that is too long for an entry comes in several parts.
     is_whole: bool,
 }
 
 impl<'l> RawLine<'l> {
-    /// Returns its text without its end, and without the mark with which some editors begin a file, unless it is too long.
+    /// Returns its text without its end, and without the mark with which some editors begin a file, unless it is too
+    /// long.
     pub fn text(&self) -> Option<Cow<'l, str>> {
         let mark = if self.number == 1 { UTF8_MARK } else { b"" };
         self.is_whole.then(|| decode(without_end(self.bytes.strip_prefix(mark).unwrap_or(self.bytes))))
     }
 }
 
-/// Calls `each` with every line of a file. The ends of lines are those of `shoal_access::text`.
+/// Calls `each` with every line of a file. Lines end as in `shoal_access::text`.
 pub fn for_each_line(mut file: &File, mut each: impl FnMut(RawLine<'_>) -> io::Result<()>) -> io::Result<()> {
     file.rewind()?;
     let mut reader = BufReader::with_capacity(4 * LINE_BYTES_MAX, file);
@@ -194,7 +196,7 @@ pub fn for_each_line(mut file: &File, mut each: impl FnMut(RawLine<'_>) -> io::R
         let is_last = piece.is_empty();
         line.extend_from_slice(&piece[..bytes]);
         reader.consume(bytes);
-        // Behind a CR, a LF may follow.
+        // A LF may follow a CR.
         let is_ended = is_last || line.last() == Some(&b'\n') || is_after_cr;
         let is_long = line.len() > 2 * LINE_BYTES_MAX;
         if (is_ended || is_long) && !line.is_empty() {
@@ -219,8 +221,8 @@ fn state(file: &File) -> io::Result<State> {
     Ok((metadata.len(), metadata.ctime(), metadata.ctime_nsec()))
 }
 
-/// Replaces a file that was read in this state by one with what `write` writes, the same owner and the same permissions. Returns
-/// false, and changes nothing, if the file is in another state or another one has its name.
+/// Replaces a file that was read in this state by the output of `write`, with the same owner and permissions. Returns
+/// false, without a change, if the file is in another state or another file has its name.
 fn replace(
     path: &Path,
     (old, seen): (&File, State),
@@ -229,7 +231,7 @@ fn replace(
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
-    // One with the same process number was left by a command that was killed: the lock is held.
+    // A killed command has left one with the same process number: the lock is held.
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -278,7 +280,7 @@ fn open_list(path: &Path, create: bool) -> io::Result<File> {
     )
 }
 
-/// Opens a file and waits for its lock. Another command may replace the file in the meantime.
+/// Opens a file and waits for its lock. Another command may replace the file meanwhile.
 fn open_locked(path: &Path, open: impl Fn() -> io::Result<File>) -> io::Result<File> {
     loop {
         let file = open()?;

@@ -17,27 +17,26 @@ use super::fetches::{Fetched, UrlReading};
 /// The key and the budget that tables are built with.
 #[derive(Clone, Debug)]
 pub struct Build {
-    /// The secret on which the order of tables depends.
+    /// The secret that determines the order of tables.
     pub key: HashKey,
     /// The memory of all lists.
     pub budget: Budget,
 }
 
 impl Build {
-    /// Begins a table.
     pub(super) fn table(&self) -> TableBuilder {
         TableBuilder::within(&self.budget)
     }
 }
 
-/// The entries that were read.
+/// Entries that were read.
 #[derive(Debug)]
 pub struct Reading<E> {
     /// The entries.
     pub entries: E,
     /// The lines that were read, and the faulty ones among them. The others count.
     pub lines: Faults,
-    /// Whether the entries are all that the source has. Otherwise a source that was read before keeps its old ones.
+    /// Whether the entries are complete. Otherwise a known source keeps its old ones.
     pub is_whole: bool,
     /// Everything that could not be read, and why.
     pub faults: Vec<String>,
@@ -55,9 +54,9 @@ pub struct Body<'b> {
 /// The entries of a source.
 #[expect(clippy::len_without_is_empty, reason = "no caller asks for it")]
 pub trait Entries: Default {
-    /// Reads a file, or a directory if such sources may be directories. It may use the entries that were read before
-    /// to read less, and must not change them if it fails. Returns `None`, at once, if the file is large and is to be read
-    /// by [`read_whole`](Self::read_whole).
+    /// Reads a file, or a directory if the source may be one. It may use the earlier entries to read less, and must not
+    /// change them if it fails. Returns `None` at once if the file is large and [`read_whole`](Self::read_whole) should
+    /// read it.
     fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>>;
 
     /// Reads a file as a whole.
@@ -66,7 +65,7 @@ pub trait Entries: Default {
     /// Returns the number of entries.
     fn len(&self) -> usize;
 
-    /// Returns what the log is to tell of a change.
+    /// Returns what the log should report of a change.
     fn change(_list: &'static str, _location: &ListSource, _old: &Self, _new: &Self) -> Option<SourceChange> {
         None
     }
@@ -74,13 +73,13 @@ pub trait Entries: Default {
     /// Makes the next [`read`](Self::read) read the whole file.
     fn forget(&mut self) {}
 
-    /// Wraps what was fetched.
+    /// Wraps a fetched reading.
     fn wrap(reading: UrlReading<Self>) -> Fetched;
 
-    /// Reads a content. Links to further torrents are appended to `links`.
+    /// Reads a content. Appends links to further torrents to `links`.
     fn parse(body: Body<'_>, build: &Build, links: &mut Links) -> io::Result<Reading<Self>>;
 
-    /// Adds what the links have led to.
+    /// Adds the torrents behind the links.
     fn add_linked(&mut self, _info_hashes: &[InfoHash], _build: &Build) -> io::Result<()> {
         Ok(())
     }
@@ -102,7 +101,7 @@ impl<E: Entries> Reading<E> {
         Self { entries, lines, is_whole: fault.is_none(), faults: fault.into_iter().collect() }
     }
 
-    /// Returns why these entries do not replace those of the last version, of which there are `before`, if they do not.
+    /// Returns why these entries do not replace the last version, which had `before` entries, if they do not.
     pub(super) fn refusal(&self, before: usize) -> Option<String> {
         if !self.is_whole {
             return Some(self.faults.join("; "));

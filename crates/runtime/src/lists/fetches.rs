@@ -1,9 +1,9 @@
-//! Fetches the URLs of lists at an interval, on a few threads of their own.
+//! Fetches the URLs of lists at an interval, on a few separate threads.
 //!
-//! The threads start when there is a URL, and run as long as the program. Each takes the URL that is due, fetches and
+//! The threads start when there is a URL, and run as long as the program. Each takes the next due URL, fetches and
 //! reads its content, and only then locks the lists. So a slow server delays neither files nor other URLs, unless
-//! `THREADS_MAX` servers are slow at once; each fetch has a time limit. A parser that panics has a bug, and its content is
-//! a fault of the source like any other: the list keeps its entries, and the thread goes on.
+//! `THREADS_MAX` servers are slow at once; each fetch has a time limit. A parser that panics has a bug, and its content
+//! counts as a fault of the source: the list keeps its entries, and the thread continues.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -31,7 +31,7 @@ const THREADS_MAX: usize = 4;
 /// Time until the next attempt after a failure. It doubles with each further one, up to the interval.
 const RETRY_MS: u64 = 30_000;
 
-/// The result of a fetch: the entries, or nothing if they are those that the caller has.
+/// The result of a fetch: the entries, or nothing if the caller has them already.
 pub(super) type UrlReading<E> = Result<Option<Reading<E>>, String>;
 
 /// A fetched content.
@@ -67,11 +67,11 @@ struct Task {
     fetch: fn(&mut UrlContent, Limits, &Build) -> Fetched,
     /// When the next fetch is due, on the monotonic clock.
     due_ms: u64,
-    /// Whether it is to be fetched again at once after the fetch in progress.
+    /// Whether to fetch it again at once after the fetch in progress.
     is_requested: bool,
     /// The number of failures in a row.
     failures: u32,
-    /// Whether the configuration that is being read has named it.
+    /// Whether the configuration in the current reading has named it.
     is_configured: bool,
 }
 
@@ -89,24 +89,24 @@ struct Job {
 pub struct UrlContent {
     remote: Remote,
     linked: Linked,
-    /// The number of entries of the copy that was accepted last.
+    /// The number of entries of the last accepted copy.
     entries: usize,
 }
 
 impl Fetches {
-    /// Takes over settings, and has all URLs fetched that [`add`](Self::add) names from now on.
+    /// Adopts settings. All URLs that [`add`](Self::add) names from now on are fetched.
     pub(super) fn configure(&self, config: &FetchConfig) {
         let mut state = self.lock();
         if state.config.folder != config.folder {
-            // The copies lie elsewhere now.
+            // The copies are elsewhere now.
             state.tasks.clear();
         }
         state.config = config.clone();
         state.tasks.iter_mut().for_each(|task| task.is_configured = false);
     }
 
-    /// Adds a URL, unless it is known already. `read_copy` is called before it is fetched for the first time, with
-    /// the maximum size of a content.
+    /// Adds a URL, unless it is known already. Before the first fetch, calls `read_copy` with the maximum size of a
+    /// content.
     pub(super) fn add<E: Entries>(
         &self,
         list: &'static str,
@@ -136,7 +136,7 @@ impl Fetches {
         });
     }
 
-    /// Forgets the URLs that the configuration does not name any more, and has all others fetched.
+    /// Forgets the URLs that the configuration no longer names, and lets all others be fetched.
     pub(super) fn end_configuration(&self) {
         let mut state = self.lock();
         state.tasks.retain(|task| task.is_configured);
@@ -144,7 +144,7 @@ impl Fetches {
         self.has_due.notify_all();
     }
 
-    /// Starts as many threads as there are URLs, but not more than [`THREADS_MAX`].
+    /// Starts as many threads as there are URLs, but at most [`THREADS_MAX`].
     pub(super) fn start(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) {
         let (fetches, build) = {
             let lists = lock(lists);
@@ -206,7 +206,7 @@ impl Fetches {
         let interval_ms = u64::from(state.config.interval_s) * 1000;
         let is_same =
             |task: &&mut Task| task.list == job.list && task.url == job.url && task.content.is_none();
-        // It may not be configured any more.
+        // It may no longer be configured.
         let Some(task) = state.tasks.iter_mut().find(is_same) else { return };
         task.failures = if has_failed { task.failures.saturating_add(1) } else { 0 };
         let wait_ms = match task.failures {
@@ -253,8 +253,8 @@ impl UrlContent {
         Self { remote, linked, entries: 0 }
     }
 
-    /// Reads the last good copy, if there is one. The targets of its links are known from earlier fetches, or not yet.
-    /// A copy that is compressed itself may have `bytes_max` bytes after decompression.
+    /// Reads the last good copy, if it exists. The targets of its links are known from earlier fetches, or not yet. A
+    /// copy that is compressed itself may have `bytes_max` bytes after decompression.
     pub fn read_copy<E: Entries>(&mut self, bytes_max: u64, build: &Build) -> UrlReading<E> {
         let Self { remote, linked, entries } = self;
         let read_copy = || {
@@ -268,7 +268,7 @@ impl UrlContent {
         reading
     }
 
-    /// Fetches the content, and what its links lead to.
+    /// Fetches the content, and the targets of its links.
     fn fetch<E: Entries>(&mut self, limits: Limits, build: &Build) -> UrlReading<E> {
         let Self { remote, linked, entries } = self;
         let (of, with) = (|limits: Limits| (Some(limits), limits.bytes_max), (build, *entries));
@@ -276,7 +276,7 @@ impl UrlContent {
         let fetched =
             remote.fetch(limits, |content| read::<E>(content, linked, of(limits), with, &mut partial));
         let reading = match fetched {
-            // The links that could not be fetched last time are tried again.
+            // Links that could not be fetched last time are tried again.
             Ok(None) if linked.is_missing_some() => remote
                 .read_copy(|content| read::<E>(content, linked, of(limits), with, &mut None))
                 .map_err(|error| error.to_string()),
@@ -296,8 +296,8 @@ impl UrlContent {
     }
 }
 
-/// Reads a content. If a part of it cannot be read, that becomes `partial`, and the content is refused. It may have
-/// `bytes_max` bytes after decompression. It replaces `before` entries. Without limits, links are not fetched.
+/// Reads a content that may replace `before` entries. If a part of it cannot be read, it becomes `partial`, and the
+/// content is refused. It may have `bytes_max` bytes after decompression. Without limits, links are not fetched.
 fn read<E: Entries>(
     content: &mut Content<'_>,
     linked: &mut Linked,

@@ -11,18 +11,18 @@ use shoal_access::torrents::Format;
 /// Size of the pieces in which a file is read.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Size above which a file is large: to read it takes more than some tens of milliseconds.
+/// Size above which a file is large: reading it takes more than some tens of milliseconds.
 const LARGE_FILE_BYTES: u64 = 8 << 20;
 
 /// Size of the beginning and of the end of a file by which an addition is recognised.
 const SAMPLE_BYTES: usize = 4096;
 
-/// The state of a file, by which a change shows.
+/// The state of a file, which shows a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// It cannot be examined, for example because it does not exist.
+    /// The file cannot be examined, for example because it does not exist.
     Nothing,
-    /// Its device and inode, size, and the times of the last change of its content and of its attributes.
+    /// The device and inode, the size, and the times of the last change of content and of attributes.
     File([u64; 3], [i64; 4]),
 }
 
@@ -41,21 +41,21 @@ pub(super) fn reader(file: &File, bytes_max: u64) -> BufReader<Capped<&File>> {
     BufReader::with_capacity(PIECE_BYTES, Capped::new(file, bytes_max))
 }
 
-/// Returns whether it may take long to read a file. The size of a compressed one does not tell.
+/// Returns whether reading a file may take long. The size of a compressed file does not show it.
 pub(super) fn is_large(file: &File) -> io::Result<bool> {
     let mut begin = [0; GZIP_MAGIC.len()];
     let bytes = file.read_at(&mut begin, 0)?;
     Ok(begin[..bytes] == GZIP_MAGIC || file.metadata()?.len() > LARGE_FILE_BYTES)
 }
 
-/// Returns whether a file is a list of lines, to which another one can be added.
+/// Returns whether a file is a list of lines, to which another line can be added.
 pub(super) fn is_lines(file: &File) -> io::Result<bool> {
     let mut begin = [0; 512];
     let bytes = file.read_at(&mut begin, 0)?;
     Ok(plain_begin(&begin[..bytes]).is_some_and(|begin| Format::of(begin, None) == Format::Lines))
 }
 
-/// The part of a file that has been read, by which it is recognised after an addition to its end.
+/// The part of a file that has been read, which identifies the file after an addition to its end.
 #[derive(Debug)]
 pub(super) struct ReadPart {
     inode: [u64; 2],
@@ -80,14 +80,14 @@ impl ReadPart {
         Ok((end.last() == Some(&b'\n')).then_some(Self { inode, bytes, lines, begin, end }))
     }
 
-    /// Returns the size of the file as it was when it had this addition.
+    /// Returns the size that the file had with this addition.
     pub(super) const fn bytes_with(&self, addition: &[u8]) -> u64 {
         self.bytes + addition.len() as u64
     }
 
-    /// Returns what was added to the end of the file since, if it is still the same file, is larger now, and begins as
-    /// before. Only the beginning and the end of the part are compared, so a program that changes the middle of a file in
-    /// place, and makes it longer as well, is not noticed.
+    /// Returns the addition to the end of the file since, if it is still the same file, is larger now, and begins as
+    /// before. Only the beginning and the end of the part are compared, so this misses a program that changes the
+    /// middle of a file in place and also makes it longer.
     pub(super) fn addition(&self, file: &File, bytes_max: u64) -> io::Result<Option<Vec<u8>>> {
         let metadata = file.metadata()?;
         let bytes = metadata.size().saturating_sub(self.bytes);

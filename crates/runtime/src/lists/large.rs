@@ -1,12 +1,12 @@
 //! Large files, which are read without the lock of the lists, so that no change of another source waits for them.
 //!
-//! A source is read by one thread at a time. Its reading counts if the source is still configured and was not read again
-//! meanwhile. A change of the file during the reading shows at the next look, for which the thread asks.
+//! One thread at a time reads a source. Its reading counts if the source is still configured and was not read again
+//! meanwhile. A change of the file during the reading shows at the next look, which the thread requests.
 //!
-//! These are files of more than 8 MiB and compressed files. A thread with little weight reads them
-//! ([`background`]). Only SIGHUP, `shoal access reload` and the start wait for such a file, with the
-//! lock. Contents of URLs are parsed by the threads that fetch them. Directories of .torrent files and additions are
-//! parsed by the thread that watches, with the usual weight.
+//! Files of more than 8 MiB and compressed files are large. A thread with little weight reads them ([`background`]).
+//! Only SIGHUP, `shoal access reload` and the start wait for such a file, with the lock. The threads that fetch URLs
+//! also parse their contents. The thread that watches parses directories of .torrent files and additions, with the
+//! usual weight.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
-//! The .torrent files that a feed links, of which only the info hashes are kept.
+//! The .torrent files that a feed links, of which only the info hashes are stored.
 //!
-//! A file that has been read once is not fetched again while the feed links it: the hashes lie beside the copy of the
-//! feed, in lines of hashes and a link.
+//! A file that was read once is not fetched again while the feed links it: its hashes lie beside the copy of the feed,
+//! as lines of hashes and a link.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -37,19 +37,19 @@ pub(super) struct Linked {
 }
 
 impl Linked {
-    /// Creates the links of a content without any, whose hashes lie at `path`.
+    /// Creates the links of a content, empty at first. Their hashes lie at `path`.
     pub(super) fn new(path: PathBuf) -> Self {
         let share = Share::default();
         Self { path, known: BTreeMap::new(), share, is_loaded: false, is_missing_some: false }
     }
 
-    /// Returns whether the hashes of some links are not known.
+    /// Returns whether the hashes of some links are unknown.
     pub(super) const fn is_missing_some(&self) -> bool {
         self.is_missing_some
     }
 
-    /// Returns the hashes of all links, and fetches those that are new. The time limit holds for all of them together.
-    /// Without limits, none is fetched.
+    /// Returns the hashes of all links, and fetches new ones. The time limit holds for all of them together. Without
+    /// limits, none is fetched.
     pub(super) fn resolve(
         &mut self,
         links: &Links,
@@ -107,7 +107,7 @@ impl Linked {
         if std::mem::replace(&mut self.is_loaded, true) {
             return std::mem::take(&mut self.known);
         }
-        // Whatever cannot be read is fetched again.
+        // Unreadable parts are fetched again.
         let mut known = BTreeMap::<_, Vec<_>>::new();
         let Ok(file) = shoal_base::file::open(&self.path) else { return known };
         for line in BufReader::new(file.take(KNOWN_BYTES_MAX)).lines().map_while(Result::ok) {
@@ -133,7 +133,7 @@ impl Linked {
     }
 }
 
-/// Fetches a linked file, in the time that is left.
+/// Fetches a linked file, in the remaining time.
 fn fetch(content: &Content<'_>, link: &str, begin_ms: u64, limits: Limits) -> Result<Vec<InfoHash>, String> {
     let spent = std::time::Duration::from_millis(clock::monotonic_ms().saturating_sub(begin_ms));
     let time_max = limits.time_max.saturating_sub(spent);

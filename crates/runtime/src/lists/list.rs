@@ -1,8 +1,8 @@
-//! A list: the sources of one key of the configuration, whatever their entries are.
+//! A list: the sources of one key of the configuration, for any kind of entries.
 //!
-//! Of a source with some faulty lines, the others count. A source that cannot be read, or that is refused because too much of
-//! it is faulty, keeps the entries that it had. Before it has been read as a whole for the first time, the entries that can
-//! be read are better than none.
+//! In a source with some faulty lines, the others count. A source that cannot be read, or that is refused because too
+//! much of it is faulty, keeps its entries. Before it has been read as a whole for the first time, its readable entries
+//! are better than none.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,17 +23,15 @@ use crate::panics::caught;
 /// Maximum number of faults of a source that are logged at once.
 const FAULTS_LOGGED_MAX: usize = 10;
 
-/// The sources of one key.
 #[derive(Debug)]
 pub(super) struct List<E> {
     /// The name of the key in the section `access`.
     name: &'static str,
     sources: Vec<Source<E>>,
-    /// The sources that have changed since the log told of changes.
+    /// The sources that have changed since the log last reported changes.
     changes: Vec<SourceChange>,
 }
 
-/// A source of a list.
 #[derive(Debug)]
 struct Source<E> {
     location: ListSource,
@@ -41,13 +39,13 @@ struct Source<E> {
     entries: E,
     /// Whether it has been read as a whole since it was configured.
     is_known: bool,
-    /// Why it, or a part of it, was not taken over last time, if so.
+    /// Why it, or a part of it, was last refused, if it was.
     fault: Option<String>,
-    /// The faulty lines of the version that was read last.
+    /// The faulty lines of the last version.
     lines: Faults,
-    /// The state in which it was read last, with or without a fault. A URL has none.
+    /// The state at the last reading, with or without a fault. A URL has none.
     seen: Option<Seen>,
-    /// The reading of the file in progress, if it is a large one.
+    /// The reading in progress of a large file.
     reading: Option<ReadingId>,
     counter: Arc<SourceCounter>,
 }
@@ -61,34 +59,31 @@ pub(super) enum Place<'p> {
 }
 
 impl<E: Entries> List<E> {
-    /// Creates a list without sources.
     pub(super) const fn new(name: &'static str) -> Self {
         Self { name, sources: Vec::new(), changes: Vec::new() }
     }
 
-    /// Returns the name of the key.
     pub(super) const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Returns whether the list has no sources.
     pub(super) const fn is_empty(&self) -> bool {
         self.sources.is_empty()
     }
 
-    /// Returns the entries of each source.
     pub(super) fn entries(&self) -> impl Iterator<Item = &E> {
         self.sources.iter().map(|source| &source.entries)
     }
 
     /// Returns the state of each source.
-    pub(super) fn states(&self) -> impl Iterator<Item = SourceState<'_>> {
+    pub(super) fn states(&self) -> impl Iterator<Item = SourceState> {
         self.sources.iter().map(|source| SourceState {
             list: format!("access.{}", self.name),
-            name: source.location.to_string(),
-            entries: source.entries.len(),
-            fault: source.fault.as_deref(),
-            lines: Some(&source.lines),
+            source: source.location.to_string(),
+            entries: source.entries.len() as u64,
+            fault: source.fault.clone(),
+            faulty_lines: source.lines.faulty,
+            first_faulty_lines: source.lines.named.iter().map(ToString::to_string).collect(),
         })
     }
 
@@ -97,7 +92,7 @@ impl<E: Entries> List<E> {
         std::mem::take(&mut self.changes)
     }
 
-    /// Makes the next look read every file, even one that looks as it did.
+    /// Makes the next look read every file, even one that looks unchanged.
     pub(super) fn forget_times(&mut self) {
         for source in &mut self.sources {
             source.seen = None;
@@ -106,17 +101,15 @@ impl<E: Entries> List<E> {
     }
 
     /// Returns the number of sources whose last reading had a fault.
-    pub(super) fn faulty(&self) -> usize {
-        self.sources.iter().filter(|source| source.fault.is_some()).count()
+    pub(super) fn faulty(&self) -> u64 {
+        self.sources.iter().filter(|source| source.fault.is_some()).count() as u64
     }
 
-    /// Returns the counters of each source.
     pub(super) fn counters(&self) -> impl Iterator<Item = Arc<SourceCounter>> {
         self.sources.iter().map(|source| Arc::clone(&source.counter))
     }
 
-    /// Takes over the sources of a configuration, which may differ from those of the last call. Those that were configured
-    /// before keep what was read from them until now.
+    /// Adopts the sources of a configuration, which may differ from the last one. Known sources keep their entries.
     pub(super) fn configure(&mut self, configured: &[ListSource]) {
         let mut old = std::mem::take(&mut self.sources);
         for location in configured {
@@ -141,8 +134,8 @@ impl<E: Entries> List<E> {
         }
     }
 
-    /// Reads the files that have changed since they were read last, and with `retry` also those that had a fault. Those that
-    /// are large are appended to `large` for the caller to read. Returns whether any entries were replaced.
+    /// Reads the files that have changed since they were last read, and with `retry` also those that had a fault.
+    /// Appends large ones to `large`, for the caller to read. Returns whether any entries were replaced.
     pub(super) fn read_files(&mut self, retry: bool, build: &Build, large: &mut Vec<LargeFile>) -> bool {
         let mut has_changed = false;
         for source in &mut self.sources {
@@ -170,7 +163,6 @@ impl<E: Entries> List<E> {
         has_changed
     }
 
-    /// Returns the sources that are URLs.
     pub(super) fn urls(&self) -> Vec<SourceUrl> {
         let url = |source: &Source<E>| match &source.location {
             ListSource::Url(url) => Some(url.clone()),
@@ -179,7 +171,7 @@ impl<E: Entries> List<E> {
         self.sources.iter().filter_map(url).collect()
     }
 
-    /// Takes over the last good copy of a URL, if there is one.
+    /// Adopts the last good copy of a URL, if it exists.
     pub(super) fn take_copy(&mut self, url: &SourceUrl, reading: Result<Option<Reading<E>>, String>) {
         let (name, changes) = (self.name, &mut self.changes);
         let Some(source) = find(&mut self.sources, Place::Url(url)) else { return };
@@ -195,15 +187,15 @@ impl<E: Entries> List<E> {
         }
     }
 
-    /// Takes over what was read from a source without the lock: its entries, or nothing if they have not changed. Returns
-    /// whether the entries were replaced.
+    /// Adopts a reading that was made without the lock: entries, or nothing if they have not changed. Returns whether
+    /// the entries were replaced.
     pub(super) fn take_read(
         &mut self,
         place: Place<'_>,
         reading: Result<Option<Reading<E>>, String>,
     ) -> bool {
         let (name, changes) = (self.name, &mut self.changes);
-        // It may not be configured any more.
+        // It may no longer be configured.
         let Some(source) = find(&mut self.sources, place) else { return false };
         source.reading = None;
         match reading.transpose() {
@@ -211,14 +203,14 @@ impl<E: Entries> List<E> {
             None => {
                 source.fault = None;
                 source.counter.set_good();
-                source.counter.set_refused(false);
+                source.counter.is_refused.set(0);
                 source.tell();
                 false
             }
         }
     }
 
-    /// Returns the directories in which changes of the files show.
+    /// Returns the directories that show changes of the files.
     pub(super) fn directories(&self) -> BTreeSet<PathBuf> {
         let mut directories = BTreeSet::new();
         for source in &self.sources {
@@ -241,7 +233,7 @@ fn find<'s, E>(sources: &'s mut [Source<E>], place: Place<'_>) -> Option<&'s mut
 }
 
 impl<E: Entries> Source<E> {
-    /// Takes over what was read, and notes what that changes. Returns whether the entries were replaced.
+    /// Adopts a reading, and notes its changes. Returns whether the entries were replaced.
     fn take(
         &mut self,
         list: &'static str,
@@ -279,12 +271,12 @@ impl<E: Entries> Source<E> {
         if faults.is_empty() {
             self.counter.set_good();
         } else {
-            self.counter.count_failure();
+            self.counter.failures.add(1);
         }
         let more = faults.len().saturating_sub(1);
         let and_more = if more > 0 { format!(" (and {more} more)") } else { String::new() };
         self.fault = faults.into_iter().next().map(|fault| fault + &and_more);
-        self.counter.set_refused(refusal.is_some());
+        self.counter.is_refused.set(refusal.is_some().into());
         self.tell();
         let Some(entries) = entries else { return false };
         let old = std::mem::replace(&mut self.entries, entries);
@@ -294,13 +286,13 @@ impl<E: Entries> Source<E> {
         true
     }
 
-    /// Tells the counters what is wrong with the source.
+    /// Reports the fault of the source to its counters.
     fn tell(&self) {
         let lines = (self.lines.faulty > 0).then(|| self.lines.to_string());
         self.counter.set_faults(self.lines.faulty, self.fault.clone().or(lines));
     }
 
-    /// Returns whether the file is another one than when it was read last.
+    /// Returns whether the file has changed since it was last read.
     fn has_changed(&self, path: &Path) -> bool {
         self.seen != Some(Seen::of(path)) || (path.is_dir() && self.entries.has_changed(path))
     }
@@ -350,7 +342,7 @@ mod tests {
         let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
         list.configure(&[ListSource::Path("/dev/null".into())]);
         assert!(!list.read_files(true, &build, &mut Vec::new()));
-        let fault = list.states().next().and_then(|state| state.fault.map(str::to_owned));
+        let fault = list.states().next().and_then(|state| state.fault);
         assert_eq!(fault.as_deref(), Some("a bug of this program, please report it: out of bounds"));
     }
 }

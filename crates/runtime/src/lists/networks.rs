@@ -47,7 +47,7 @@ impl Entries for Networks {
     }
 }
 
-/// Returns the table that follows from both keys and the bans, or `None` if neither names a source and there is no ban.
+/// Returns the table of both keys and the bans, or `None` if there are neither sources nor bans.
 pub(super) fn table(
     allow: &List<Networks>,
     deny: &List<Networks>,

@@ -1,6 +1,6 @@
 //! Changes of the lists of torrents, by `shoal access` and by the control listener.
 //!
-//! They change the files that the configuration names. A tracker that runs sees every change of them.
+//! They change the files that the configuration names. A running tracker sees every change of them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +18,9 @@ use super::{edit, file};
 use crate::failure::Failure;
 
 /// A list of torrents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "lowercase")]
+#[schema(as = ListName)]
 pub enum Which {
     /// The torrents that are refused, `access.torrents_deny`.
     Deny,
@@ -42,7 +44,7 @@ pub struct NewDetails {
     pub date: Option<String>,
 }
 
-/// A change that was made and is not recorded yet.
+/// A change that was made but not recorded yet.
 pub struct Changed {
     /// The file.
     pub path: PathBuf,
@@ -61,8 +63,8 @@ impl Which {
         }
     }
 
-    /// Returns whether a shared entry of the list has an effect at this tracker: without a list of torrents that are served,
-    /// all of them are.
+    /// Returns whether a shared entry of the list has an effect at this tracker: without a list of served torrents, all
+    /// are served.
     pub fn takes_shared(self, config: &Config) -> bool {
         self == Self::Deny || !self.sources(config).is_empty()
     }
@@ -164,7 +166,7 @@ impl Changed {
     }
 }
 
-/// Adds torrents to a file of a list: the first one, or the one that is named.
+/// Adds torrents to a file of a list: the first one, or the named one.
 pub fn add(
     config: &Config,
     (which, file): (Which, Option<&Path>),
@@ -205,7 +207,7 @@ pub fn remove(
     Ok(Changed { path, info_hashes, details: NewDetails::default(), audit })
 }
 
-/// Returns the torrents that texts name, each once.
+/// Returns the torrents in texts, each once.
 pub fn parse_torrents(texts: &[String]) -> Result<Vec<InfoHash>, Failure> {
     let mut info_hashes = Vec::new();
     for text in texts {
@@ -269,7 +271,7 @@ fn line(info_hash: &InfoHash, details: &NewDetails) -> Result<String, Failure> {
     Ok(line)
 }
 
-/// Returns the file to change, which is one of the list.
+/// Returns the file to change, which must be one of the list.
 fn target(config: &Config, which: Which, file: Option<&Path>) -> Result<PathBuf, Failure> {
     // A removal would otherwise replace the link and not the file.
     let resolve = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());

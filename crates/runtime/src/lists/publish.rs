@@ -1,21 +1,21 @@
 //! Publishes new rules, and ends the swarms of torrents that they forbid.
 //!
-//! A worker decides by the old rules until it has taken over the new ones. So the swarms are removed only when every
-//! worker has done that: no announce can bring one back. Then every torrent that has a swarm is one that is served, and
-//! workers need not look for it in the lists any more ([`Policy::with_permitted_swarms`]).
+//! A worker decides by the old rules until it has adopted the new ones. So the swarms are removed only when every
+//! worker has done that, and no announce can bring one back. Then every torrent with a swarm is served, and workers
+//! need not look it up in the lists any more ([`Policy::with_permitted_swarms`]).
 //!
-//! A worker that hangs does not delay the removal for longer than two seconds. It may then bring a swarm back by the old
-//! rules. As long as swarms are not permitted, every worker with the new rules looks for each torrent in the lists, so no
-//! announce is told of the peers of that swarm, and they expire.
+//! A hanging worker delays the removal by at most two seconds. It may then bring a swarm back by the old rules. While
+//! swarms are not permitted, every worker with the new rules looks up each torrent in the lists, so no announce gets
+//! the peers of that swarm, and they expire.
 //!
-//! The exemption of torrents with a swarm saves look-ups: only an announce that found no swarm is looked up in the
-//! lists. With ten million hashes, that saves a quarter of the user part of a reply. Scrapes need no look-up at all,
-//! since a torrent that is not served has no swarm. Before the exemption applies, every announce is looked up, after a
-//! pass that prefetches the entries of the whole batch.
+//! The exemption of torrents with a swarm saves look-ups: only an announce without a swarm is looked up in the lists.
+//! With ten million hashes, that saves a quarter of the user part of a reply. Scrapes need no look-up at all, since a
+//! torrent that is not served has no swarm. Before the exemption applies, every announce is looked up, after a pass
+//! that prefetches the entries of the whole batch.
 //!
-//! Some hundred peers are removed at a time under the lock of a shard. If a small table has changed, its entries tell
-//! which swarms go. After other changes, a walk over all torrents finds them. If a worker did not acknowledge the new
-//! rules, the exemption is not published, and the next change is followed by a walk.
+//! Some hundred peers are removed at a time under the lock of a shard. After a change of a small table, its entries
+//! name the swarms to remove. After other changes, a walk over all torrents finds them. If a worker did not acknowledge
+//! the new rules, the exemption is not published, and a walk follows the next change.
 
 use std::sync::Arc;
 use std::thread;
@@ -31,16 +31,16 @@ use shoal_store::{Store, Walk};
 use crate::live::Live;
 use crate::published::Published;
 
-/// Pause between two looks whether the workers have taken over the rules.
+/// Pause between two checks whether the workers have adopted the rules.
 const LOOK_EVERY: Duration = Duration::from_micros(500);
 
-/// Number of looks after which the removal does not wait any longer, about two seconds. A worker takes milliseconds.
+/// Number of checks after which the removal waits no longer, about two seconds. A worker takes milliseconds.
 const LOOKS_MAX: u32 = 4000;
 
-/// Number of looks after which the workers are woken again, five milliseconds.
+/// Number of checks after which the workers are woken again, five milliseconds.
 const LOOKS_PER_WAKE: u32 = 10;
 
-/// Everything that a change of rules has an effect on.
+/// Everything that a change of rules affects.
 pub struct Publisher {
     /// The values that workers follow.
     pub live: Arc<Published<Live>>,
@@ -53,8 +53,8 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Replaces the rules of all workers by what `change` makes of them, and removes the swarms of the torrents that are
-    /// forbidden from now on. There is one caller at a time.
+    /// Replaces the rules of all workers by the result of `change`, and removes the swarms of newly forbidden torrents.
+    /// There must be one caller at a time.
     pub fn publish(&self, change: impl FnOnce(&Live) -> Live) {
         let old = self.live.latest();
         let version = self.live.replace(change);
@@ -62,14 +62,14 @@ impl Publisher {
         let new = self.live.latest();
         let (old_lists, Some(new_lists)) = (lists(&old.policy), lists(&new.policy)) else { return };
         if old_lists.is_some_and(|old| core::ptr::eq(old, new_lists)) {
-            // No torrent is forbidden that was not before.
+            // No torrent is newly forbidden.
             if old.policy.permits_swarms() {
                 self.permit_swarms();
             }
             return;
         }
         let is_adopted = self.wait_for_workers(version);
-        // After a removal that may have missed some torrents, all of them are to be checked.
+        // A removal may have missed some torrents. After it, all of them must be checked.
         let is_complete = old_lists.is_none() || old.policy.permits_swarms();
         let removed = match new_lists.newly_forbidden(old_lists).filter(|_| is_complete) {
             Some(forbidden) => forbidden.iter().filter(|info_hash| self.remove(info_hash)).count(),
@@ -83,14 +83,14 @@ impl Publisher {
         }
     }
 
-    /// Tells the workers that every torrent with a swarm is served. That cannot become wrong by a change of other rules.
+    /// Tells the workers that every torrent with a swarm is served. Changes of other rules cannot make this wrong.
     fn permit_swarms(&self) {
         if !self.live.latest().policy.permits_swarms() {
             self.live.replace(|live| live.with_policy(live.policy.as_ref().clone().with_permitted_swarms()));
         }
     }
 
-    /// Waits until every worker has taken over the rules of this version. Returns whether that has happened.
+    /// Waits until every worker has adopted the rules of this version. Returns whether all have.
     fn wait_for_workers(&self, version: u64) -> bool {
         for look in 0..LOOKS_MAX {
             if self.live.is_adopted(version) {
@@ -114,7 +114,7 @@ impl Publisher {
         is_stored || is_shared_by_browsers
     }
 
-    /// Removes the swarms of all torrents that are not served. Returns how many torrents that are.
+    /// Removes the swarms of all torrents that are not served. Returns the number of these torrents.
     fn remove_all_forbidden(&self, policy: &Policy) -> usize {
         let is_forbidden = |info_hash: &InfoHash| policy.check_torrent(info_hash).is_err();
         let mut removed = 0;
@@ -124,7 +124,7 @@ impl Publisher {
             let forbidden = listed.iter().filter(|torrent| is_forbidden(&torrent.info_hash));
             removed += forbidden.filter(|torrent| self.remove(&torrent.info_hash)).count();
         }
-        // That has missed the torrents that only browsers share.
+        // The walk has missed the torrents that only browsers share.
         let torrents = self.swarms.iter().flat_map(|swarms| swarms.torrents());
         removed + torrents.filter(|info_hash| is_forbidden(info_hash) && self.remove(info_hash)).count()
     }

@@ -1,5 +1,5 @@
-//! Entries that several trackers share, beside those of files and URLs. This module knows a place where they are changed, and
-//! not how they are shared.
+//! Entries that several trackers share, beside the entries of files and URLs. This module knows the place where they
+//! are changed, and not how they are shared.
 
 use core::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::bans::{Ban, Bans};
 use super::control::SourceState;
 use super::operations::Which;
 
-/// The name of the source, beside the paths and URLs of the others.
+/// The name of the source, beside the paths and URLs of others.
 pub(crate) const SOURCE: &str = "cluster";
 
 /// Maximum length of the name of the author of a change.
@@ -37,10 +37,10 @@ pub struct SharedTorrent {
     pub by: String,
 }
 
-/// A place where shared entries are changed. Its functions may block, for a few seconds at most, and return when a change
+/// A place where shared entries are changed. Its functions may block for a few seconds, and return when a change
 /// applies at this tracker.
 pub trait SharedEntries: fmt::Debug + Send + Sync {
-    /// Returns whether entries are changed there. If not, local files are.
+    /// Returns whether entries are changed there. If not, local files are changed.
     fn is_used(&self) -> bool;
 
     /// Adds torrents to a list. Returns those that it did not have.
@@ -60,13 +60,13 @@ pub trait SharedEntries: fmt::Debug + Send + Sync {
 /// Why shared entries were not changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SharedError {
-    /// There are too many. The text names the maximum.
+    /// There are too many entries. The text names the maximum.
     TooMany(String),
-    /// They cannot be stored now, or some of them. The text tells which, and what to do.
+    /// Some or all entries cannot be stored now. The text names them, and the remedy.
     Unavailable(String),
 }
 
-/// The shared entries as they apply.
+/// The present shared entries.
 #[derive(Debug, Default)]
 pub(super) struct SharedLists {
     /// Whether there may be any.
@@ -76,7 +76,7 @@ pub(super) struct SharedLists {
     pub(super) bans: Bans,
 }
 
-/// The torrents of both lists as they are to be, where they differ.
+/// The new torrents of both lists, for the lists that change.
 pub struct SharedTables {
     deny: Arc<TorrentTable>,
     allow: Arc<TorrentTable>,
@@ -104,7 +104,7 @@ impl SharedTorrent {
     }
 }
 
-/// Returns whether a text is a line of at most this many bytes, so that it can be shown.
+/// Returns whether a text is a single line of at most this many bytes, so that it can be shown.
 pub fn is_line(text: &str, bytes_max: usize) -> bool {
     text.len() <= bytes_max && !text.contains(char::is_control)
 }
@@ -126,7 +126,8 @@ fn table<'t>(
 ) -> Arc<TorrentTable> {
     let mut builder = TableBuilder::default();
     for (info_hash, torrent) in torrents {
-        // Their number is far below that of a table, and so is the size of their texts. An entry without its words denies, too.
+        // Their number and the size of their texts are far below a table's maximum. An entry without its words also
+        // denies.
         if builder.add(*info_hash, torrent.details()).is_err() {
             let _ = builder.add(*info_hash, Details::NONE);
         }
@@ -135,7 +136,6 @@ fn table<'t>(
 }
 
 impl SharedLists {
-    /// Replaces the torrents.
     pub(super) fn set_tables(&mut self, tables: SharedTables) {
         let used = |table: Arc<TorrentTable>| Some(table).filter(|table| !table.is_empty());
         (self.deny, self.allow) = (used(tables.deny), used(tables.allow));
@@ -150,14 +150,15 @@ impl SharedLists {
     }
 
     /// Returns the state of the source, if there may be one.
-    pub(super) fn states(&self) -> impl Iterator<Item = SourceState<'_>> {
+    pub(super) fn states(&self) -> impl Iterator<Item = SourceState> {
         let lists = [Which::Allow, Which::Deny].into_iter().filter(|_| self.is_configured);
         lists.map(|which| SourceState {
             list: format!("access.torrents_{}", which.name()),
-            name: SOURCE.to_owned(),
-            entries: self.table(which).map_or(0, |table| table.len()),
+            source: SOURCE.to_owned(),
+            entries: self.table(which).map_or(0, |table| table.len() as u64),
             fault: None,
-            lines: None,
+            faulty_lines: 0,
+            first_faulty_lines: Vec::new(),
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Lists of torrents: files, directories of .torrent files, and fetched contents.
 //!
-//! Sources of up to 65,536 torrents share a table, which is rebuilt when one of them changes. Each larger source has a
-//! table of its own. Lines at the end of a file that is otherwise as before go to the shared table, so that `shoal
-//! access add` does not read millions of lines again.
+//! Sources of up to 65,536 torrents share a table, which is rebuilt when one of them changes. Each larger source has
+//! its own table. Lines that are appended to a file go to the shared table, so that `shoal access add` does not read
+//! millions of lines again.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -32,8 +32,8 @@ use super::shared::SharedLists;
 /// Maximum size of a file, compressed as well as decompressed. A hundred million torrents with short reasons fit.
 const FILE_BYTES_MAX: u64 = 16 << 30;
 
-/// Tables with at most so many torrents share one, which is rebuilt if one of them changes. A larger one stays by itself,
-/// and each table costs every announce a look-up.
+/// Sources with at most this many torrents share a table, which is rebuilt if one of them changes. A larger one has its
+/// own, and each table costs every announce a look-up.
 pub(super) const SHARED_TORRENTS_MAX: usize = 1 << 16;
 
 /// Maximum size of an addition to a file that is read by itself. Its torrents fit in a shared table.
@@ -43,9 +43,9 @@ const ADDITION_BYTES_MAX: u64 = 1 << 20;
 #[derive(Debug, Default)]
 pub struct Torrents {
     table: Option<Arc<TorrentTable>>,
-    /// The torrents that were added since to the end of the file, or that links have led to.
+    /// The torrents that were appended to the file since, or that links have led to.
     added: Option<Arc<TorrentTable>>,
-    /// The part of the file that these two have, and its faulty lines, if it is one to which lines can be added.
+    /// The part of the file that these two have, and its faulty lines, if lines can be added to the file.
     part: Option<(ReadPart, Faults)>,
     /// Its files, if it is a directory.
     directory: Directory,
@@ -61,7 +61,7 @@ impl Torrents {
         self.table.iter().chain(&self.added).filter(|table| !table.is_empty())
     }
 
-    /// Reads only what was added to the end of a file, if that is all that has changed.
+    /// Reads only the addition to the end of a file, if nothing else has changed.
     fn read_addition(&self, file: &File, build: &Build) -> io::Result<Option<Reading<Self>>> {
         let Some((part, lines)) = &self.part else { return Ok(None) };
         let Some(addition) = part.addition(file, ADDITION_BYTES_MAX)? else { return Ok(None) };
@@ -70,7 +70,7 @@ impl Torrents {
         let ended = reader.lines();
         let (new, faults) = reader.finish(&build.key).map_err(io::Error::other)?;
         if faults.faulty > lines.faulty {
-            // Whether the file counts as it is now depends on all of it.
+            // Whether the present file counts depends on all of it.
             return Ok(None);
         }
         let mut added = build.table();
@@ -94,7 +94,7 @@ impl Entries for Torrents {
             let (table, faults) = self.directory.read(path, build)?;
             let directory = std::mem::take(&mut self.directory);
             let entries = Self { directory, ..Self::of(table) };
-            // Each file of it is a source of its own.
+            // Each of its files is a separate source.
             return Ok(Some(Reading { entries, lines: Faults::default(), is_whole: true, faults }));
         }
         let file = shoal_base::file::open(path)?;
@@ -129,7 +129,7 @@ impl Entries for Torrents {
     }
 
     fn change(list: &'static str, location: &ListSource, old: &Self, new: &Self) -> Option<SourceChange> {
-        // An addition leaves the table of the file as it is.
+        // An addition leaves the table of the file unchanged.
         let is_same = matches!((&old.table, &new.table), (Some(old), Some(new)) if Arc::ptr_eq(old, new));
         let tables = |torrents: &Self| -> Vec<_> {
             torrents
@@ -154,7 +154,6 @@ impl Entries for Torrents {
     }
 }
 
-/// Reads a file as a whole.
 fn read_file(file: &File, build: &Build) -> io::Result<Reading<Torrents>> {
     let mut reader = file::reader(file, FILE_BYTES_MAX);
     let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
@@ -166,7 +165,6 @@ fn read_file(file: &File, build: &Build) -> io::Result<Reading<Torrents>> {
     Ok(read.reading)
 }
 
-/// A text that was read.
 struct TextRead {
     reading: Reading<Torrents>,
     /// The number of its lines, if it is a list of plain lines.
@@ -214,7 +212,7 @@ fn read_document(
     Ok(Reading::new(Torrents::of(builder.build(&build.key)), faults, outcome.err()))
 }
 
-/// Returns the lists that follow from both keys and the shared entries, or `None` if there are none and none is published.
+/// Returns the lists of both keys and the shared entries, or `None` if there are none and none is published.
 pub(super) fn lists(
     allow: &List<Torrents>,
     deny: &List<Torrents>,
@@ -226,7 +224,7 @@ pub(super) fn lists(
     if allow.is_empty() && deny.is_empty() && shared_deny.is_none() && !is_published {
         return None;
     }
-    // Without a list of its own, a tracker serves all torrents, whichever ones others allow.
+    // Without its own allow list, a tracker serves all torrents, even if other nodes allow only some.
     let allow_tables = (!allow.is_empty()).then(|| tables(allow, shared_allow, build));
     Some(TorrentLists::new(build.key, allow_tables, tables(deny, shared_deny, build)))
 }
@@ -248,7 +246,7 @@ fn tables(
             let mut shared = build.table();
             let is_full = several.iter().any(|table| shared.add_all(table).is_err());
             if is_full || shared.check().is_err() {
-                // The details together are too many, or there is no memory for a table of all.
+                // Together the details are too many, or one table of all has no memory.
                 tables.extend(several.iter().map(|table| Arc::clone(table)));
             } else {
                 tables.push(Arc::new(shared.build(&build.key)));

@@ -1,9 +1,9 @@
-//! Watches the sources of lists, and reads those again that change.
+//! Watches the sources of lists, and reads changed ones again.
 //!
-//! The kernel tells of changes in the directories of all sources (inotify). A notice only says that it is worth looking:
-//! whether a source has changed follows from its inode, size and times. So it does not matter how a program replaces
-//! a file: in place, by renaming another one over it, by a link, or by removing its directory and making a new one.
-//! Every half minute the thread looks without a notice as well, for file systems that send none.
+//! The kernel reports changes in the directories of all sources (inotify). A notice only triggers a look: the inode,
+//! size and times of a source show whether it has changed. So any way of replacing a file works: in place, by renaming
+//! another one over it, by a link, or by removing its directory and making a new one. The thread also looks every half
+//! minute without a notice, for file systems that send none.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -33,7 +33,7 @@ const SETTLE_TIME: Duration = Duration::from_millis(2);
 /// Maximum time of that pause.
 const SETTLE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The changes that may be one of a source. Writing counts when the file is closed: until then it may be half written.
+/// The changes that may affect a source. Writing counts when the file is closed: until then it may be half written.
 const CHANGES: inotify::WatchFlags = inotify::WatchFlags::CLOSE_WRITE
     .union(inotify::WatchFlags::ATTRIB)
     .union(inotify::WatchFlags::CREATE)
@@ -44,12 +44,11 @@ const CHANGES: inotify::WatchFlags = inotify::WatchFlags::CLOSE_WRITE
     .union(inotify::WatchFlags::MOVE_SELF)
     .union(inotify::WatchFlags::ONLYDIR);
 
-/// Makes the thread look at the sources, and at which directories to watch.
+/// Makes the thread look at the sources, and at the directories to watch.
 #[derive(Debug)]
 pub(super) struct Bell(OwnedFd);
 
 impl Bell {
-    /// Rings the bell.
     pub(super) fn ring(&self) {
         // It fails only if the counter is full, and then the thread looks anyway.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
@@ -72,7 +71,6 @@ pub fn watch(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) -> io::Resul
 struct Watcher {
     notices: OwnedFd,
     bell: OwnedFd,
-    /// The directories that are watched now.
     watched: BTreeSet<PathBuf>,
     counters: Arc<ListCounters>,
 }
@@ -93,7 +91,7 @@ impl Watcher {
         }
     }
 
-    /// Watches these directories. One that does not exist is tried again at the next look.
+    /// Watches these directories. Tries a missing one again at the next look.
     fn watch(&mut self, directories: BTreeSet<PathBuf>) {
         for directory in &directories {
             match inotify::add_watch(&self.notices, directory, CHANGES) {
@@ -110,7 +108,7 @@ impl Watcher {
     }
 
     /// Waits for a notice, the bell, or the next look. After a notice, it pauses for as long as the last look took: in
-    /// a large directory that changes all the time, the thread is busy for half of the time at most.
+    /// a large directory that changes constantly, the thread is busy for at most half of the time.
     fn wait(&self, look_time: Duration) {
         let mut sources = [PollFd::new(&self.notices, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
         // An interruption by a signal is as good as a notice.
@@ -138,8 +136,8 @@ pub(super) fn follow_files(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>
     large.into_iter().for_each(|file| file.start(lists, publisher));
 }
 
-/// Locks the lists, lets `read` change them, and publishes the rules that follow. Returns what is to be logged, which the
-/// caller does without the lock.
+/// Locks the lists, lets `read` change them, and publishes the new rules. Returns the changes to log, which the caller
+/// does without the lock.
 pub(super) fn apply_changes(
     lists: &Mutex<Lists>,
     publisher: &Publisher,
@@ -155,8 +153,8 @@ pub(super) fn apply_changes(
     lists.take_changes()
 }
 
-/// Adds the directories in which a change of `path` shows: that of the path, that of the file that a link leads to, or
-/// the nearest one that exists.
+/// Adds the directories that show a change of `path`: its own directory, and that of a link's target, or the nearest
+/// existing one.
 pub(super) fn add_parents(path: &Path, directories: &mut BTreeSet<PathBuf>) {
     let resolved = path.canonicalize().ok();
     for path in [Some(path), resolved.as_deref()].into_iter().flatten() {

@@ -1,7 +1,7 @@
 //! The certificates in use, and the selection of one for each client.
 //!
-//! A certificate is selected by name (RFC 6066, 3) and by the signature schemes that the client supports. A name can have
-//! several certificates, so that one with RSA next to one with ECDSA serves old clients as well.
+//! A certificate is selected by name (RFC 6066, 3) and by the signature schemes that the client supports. A name can
+//! have several certificates, so that one with RSA beside one with ECDSA also serves old clients.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -28,10 +28,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Parses a certificate.
-    ///
-    /// # Errors
-    /// Returns an error if it is not X.509 version 3.
+    /// Parses a certificate. Fails unless it is X.509 version 3.
     pub(crate) fn read(file: PathBuf, der: &CertificateDer<'_>) -> Result<Self, webpki::Error> {
         let certificate = EndEntityCert::try_from(der)?;
         Ok(Self {
@@ -49,8 +46,8 @@ impl Certificate {
     }
 }
 
-/// Returns the reason why a certificate would be refused at a time. webpki checks the dates early, and exposes them only
-/// through this error.
+/// Returns why a certificate would be refused at a time. webpki checks the dates early, and exposes them only through
+/// this error.
 fn refusal(certificate: &EndEntityCert<'_>, time: UnixTime) -> Option<webpki::Error> {
     certificate.verify_for_usage(&[], &[], &[], time, KeyUsage::server_auth(), None, None).err()
 }
@@ -67,8 +64,8 @@ pub(crate) struct Usable {
 pub(crate) struct Certificates {
     /// In the order of the configuration; never empty.
     all: Vec<Usable>,
-    /// The certificates of each name, in the same order. The key of a wildcard is the part after the asterisk, including
-    /// the dot, with which a host name cannot begin.
+    /// The certificates of each name, in the same order. The key of a wildcard is the part after the asterisk,
+    /// including the dot, with which a host name cannot begin.
     by_name: HashMap<String, Vec<usize>>,
 }
 
@@ -91,8 +88,8 @@ impl Certificates {
         of_name.chain(&self.all).find(|usable| is_accepted(&usable.key)).or_else(|| self.all.first())
     }
 
-    /// Returns the certificates of the name, or else those of a matching wildcard, whose asterisk stands for one whole
-    /// label (RFC 9525, 6.3).
+    /// Returns the certificates of the name, or else of a matching wildcard, whose asterisk stands for one whole label
+    /// (RFC 9525, 6.3).
     fn find(&self, name: &str) -> Option<&Vec<usize>> {
         let parent = || name.find('.').and_then(|dot| name.get(dot..));
         self.by_name.get(name).or_else(|| self.by_name.get(parent()?))

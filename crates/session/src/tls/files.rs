@@ -41,7 +41,8 @@ pub enum CertificateError {
         /// The error of the system.
         error: io::Error,
     },
-    /// A file is not a regular file and might block a reader or never end: a FIFO, a device, a socket, a directory.
+    /// A file might block a reader or never end, because it is not a regular file: a FIFO, a device, a socket, a
+    /// directory.
     #[error("{} is not a regular file", file.display())]
     NotAFile {
         /// The file.
@@ -138,10 +139,7 @@ pub enum CertificateError {
     NoRandomness(rustls::Error),
 }
 
-/// Loads all certificates.
-///
-/// # Errors
-/// Returns the error of the first certificate that cannot be used.
+/// Loads all certificates. The error is the error of the first unusable certificate.
 pub(crate) fn load(
     files: &[CertificateFiles],
     provider: &CryptoProvider,

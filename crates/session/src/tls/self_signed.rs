@@ -33,19 +33,14 @@ pub enum SelfSignedError {
     Other(#[from] rcgen::Error),
 }
 
-/// Creates a certificate for these host names and IP addresses. It practically never expires, because this crate reads no
-/// clock; it is meant for tests.
-///
-/// # Errors
-/// Returns an error if a name is neither a host name nor an IP address, or if there is none.
+/// Creates a certificate for these host names and IP addresses. It is meant for tests, and practically never expires,
+/// because this crate reads no clock. Fails if a name is neither a host name nor an IP address, or if there is none.
 pub fn self_signed(names: &[String]) -> Result<SelfSigned, SelfSignedError> {
     sign(parameters(names)?)
 }
 
-/// Creates a certificate for these host names and IP addresses that is valid for a year from `now`.
-///
-/// # Errors
-/// Returns the same errors as [`self_signed`].
+/// Creates a certificate for these host names and IP addresses that is valid for a year from `now`. Fails as
+/// [`self_signed`] does.
 pub fn self_signed_for_a_year(names: &[String], now: SystemTime) -> Result<SelfSigned, SelfSignedError> {
     let mut parameters = parameters(names)?;
     parameters.not_before = now.into();

@@ -1,9 +1,9 @@
 //! The configuration that all TLS connections of a listener share: versions, ciphers, certificates, tickets.
 //!
-//! Workers share certificates and the keys of tickets, since a client may return to any of them. Each worker has a
-//! rustls configuration of its own (`Server::for_worker`). Handshakes share the lock of the certificates, which they
-//! only read, and the counts of references to them. A resumption brings a new ticket: most clients use a ticket once,
-//! so without a new one every second connection would be a full handshake, which with RSA costs many times as much.
+//! Workers share certificates and the keys of tickets, since a client may return to any of them. Each worker has its
+//! own rustls configuration (`Server::for_worker`). Handshakes share the lock of the certificates, which they only
+//! read, and the counts of references to them. A resumption brings a new ticket: most clients use a ticket once, so
+//! without a new one every second connection would be a full handshake, which with RSA costs many times as much.
 //! Sealing a ticket takes some 1.4 of the 100 µs of a resumed handshake.
 
 use std::fmt;
@@ -20,9 +20,9 @@ use crate::tls::certificates::Selector;
 use crate::tls::files::{self, CertificateError, CertificateFiles};
 use crate::tls::ticket::{Adoption, TicketKeys};
 
-/// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on them
-/// is in sight; by the preference of OpenSSL clients it would use SHA-384. rustls follows either the order of the server
-/// or that of the client, so a client without AES instructions gets ChaCha20 only if it offers nothing else.
+/// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on
+/// them is in sight; OpenSSL clients would prefer SHA-384. rustls follows either the order of the server or that of the
+/// client, so a client without AES instructions gets ChaCha20 only if it offers nothing else.
 const CIPHER_SUITES: [SupportedCipherSuite; 9] = [
     cipher_suite::TLS13_AES_128_GCM_SHA256,
     cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -48,10 +48,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Creates a server with these certificates. The first is for clients that send no name, or one without a certificate.
-    ///
-    /// # Errors
-    /// Returns an error if a certificate cannot be used. The message names the file and the remedy.
+    /// Creates a server with these certificates. The first is for clients that send no name, or an unknown one. Fails
+    /// if a certificate cannot be used. The message names the file and the remedy.
     pub fn load(files: &[CertificateFiles]) -> Result<Self, CertificateError> {
         let selector = Arc::new(Selector::new(files::load(files, &provider())?));
         let tickets = TicketKeys::new(Arc::new(DefaultTimeProvider));
@@ -60,44 +58,42 @@ impl Server {
         Ok(Self { config, selector, tickets })
     }
 
-    /// Returns the server of a worker, with a handle for tickets of its own. Certificates and ticket keys are those of all
-    /// workers.
+    /// Returns the server of a worker, with its own handle for tickets. All workers share certificates and ticket keys.
     #[must_use]
     pub fn for_worker(&self) -> Self {
         let config = Arc::new(config(&self.selector, &self.tickets));
         Self { config, ..self.clone() }
     }
 
-    /// Replaces the certificates of all clones for all later handshakes. Open sessions and tickets stay valid.
-    ///
-    /// # Errors
-    /// Returns the same errors as [`Self::load`] and keeps the old certificates.
+    /// Replaces the certificates of all clones for all later handshakes. Open sessions and tickets stay valid. Fails as
+    /// [`Self::load`] does, and then keeps the old certificates.
     pub fn reload(&self, files: &[CertificateFiles]) -> Result<(), CertificateError> {
         let certificates = files::load(files, self.config.crypto_provider())?;
         self.selector.replace(certificates);
         Ok(())
     }
 
-    /// Returns how often the keys of tickets have changed, which they do every six hours while there are connections.
+    /// Returns how often the keys of tickets have changed. They change every six hours while there are connections.
     #[must_use]
     pub fn ticket_keys_version(&self) -> u64 {
         self.tickets.version()
     }
 
-    /// Returns the secret keys of tickets, so that the server of a later process can resume the sessions of this one. They have a
-    /// form of their own.
+    /// Returns the secret keys of tickets in a special form, so that the server of a later process can resume the
+    /// sessions of this one.
     #[must_use]
     pub fn export_ticket_keys(&self) -> Vec<u8> {
         self.tickets.export()
     }
 
-    /// Replaces the keys of tickets by exported ones, for all clones. Returns false, without a change, if these are none.
+    /// Replaces the keys of tickets by exported ones, for all clones. Returns false, without a change, if these are
+    /// malformed.
     #[must_use]
     pub fn import_ticket_keys(&self, exported: &[u8]) -> bool {
         self.tickets.import(exported)
     }
 
-    /// Lets all clones use the keys of tickets that another server has exported, unless this one has changed the same keys since.
+    /// Lets all clones use another server's exported keys of tickets, unless this one has changed the same keys since.
     pub fn adopt_ticket_keys(&self, exported: &[u8]) -> Adoption {
         self.tickets.adopt(exported)
     }
@@ -108,14 +104,14 @@ impl Server {
         self.selector.summary()
     }
 
-    /// Returns the configuration of rustls, for connections that are not bytes in and bytes out.
+    /// Returns the configuration of rustls, for connections that do their own I/O.
     #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }
 }
 
-/// Returns the configuration of rustls, with a handle for tickets of its own.
+/// Returns the configuration of rustls, with its own handle for tickets.
 fn config(selector: &Arc<Selector>, tickets: &Arc<TicketKeys>) -> ServerConfig {
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider()))
         .with_protocol_versions(&[&version::TLS13, &version::TLS12])

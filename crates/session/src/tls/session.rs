@@ -1,8 +1,8 @@
 //! The TLS state of one connection, which decrypts input and encrypts output.
 //!
-//! A session owns the keys of the connection and the part of an incomplete record; between two records it owns no buffer.
-//! Input is decrypted in place. Opening and sealing cost one allocation each, because rustls returns each record in a new
-//! `Vec` and builds each outgoing record in another.
+//! A session owns the keys of the connection and the part of an incomplete record; between two records it owns no
+//! buffer. Input is decrypted in place. Opening and sealing cost one allocation each, because rustls returns each
+//! record in a new `Vec` and builds each outgoing record in another.
 
 use std::{fmt, mem};
 
@@ -77,8 +77,8 @@ impl Failure {
 pub struct Session {
     /// Boxed, because the owner of many connections should not reserve this much for each from the start.
     connection: Box<UnbufferedServerConnection>,
-    /// Input that rustls cannot consume yet. It may have decrypted some of it in place and remember the position, so this
-    /// must be passed to every call.
+    /// Input that rustls cannot consume yet. rustls may have decrypted some of it in place and remember the position,
+    /// so every call must get it.
     partial: Vec<u8>,
     state: State,
 }
@@ -101,12 +101,9 @@ impl Session {
         Self { connection: Box::new(connection), partial: Vec::new(), state: State::Open }
     }
 
-    /// Decrypts input from the peer. Appends the contents to `plaintext`, and responses of the protocol to `output`. All of
-    /// `input` is consumed and overwritten.
-    ///
-    /// # Errors
-    /// Returns an error if the session cannot continue. `output` then ends with an alert, if there is one, which should be
-    /// sent before the connection is closed. Further calls do nothing.
+    /// Decrypts input from the peer. Appends the contents to `plaintext`, and responses of the protocol to `output`.
+    /// All of `input` is consumed and overwritten. Fails if the session cannot continue. `output` then ends with an
+    /// alert, if there is one, which should be sent before the connection is closed. Further calls do nothing.
     pub fn open(
         &mut self,
         input: &mut [u8],
@@ -134,8 +131,8 @@ impl Session {
 
     /// Encrypts `plaintext` and appends the records to `output`.
     ///
-    /// Nothing is written before the end of the handshake or after [`Self::close`]. TLS 1.2 cannot change keys, so after
-    /// 2^24 records the session closes itself, which [`Self::is_closed`] reports.
+    /// Nothing is written before the end of the handshake or after [`Self::close`]. TLS 1.2 cannot change keys, so
+    /// after 2^24 records the session closes itself, which [`Self::is_closed`] reports.
     pub fn seal(&mut self, plaintext: &[u8], output: &mut Vec<u8>) {
         let records = plaintext.len().div_ceil(RECORD_PLAINTEXT_BYTES_MAX);
         let size = plaintext.len() + records * RECORD_OVERHEAD_BYTES_MAX;
@@ -187,14 +184,14 @@ impl Session {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// Returns whether the peer has closed its side, or the session is closed. Plaintext before the end is complete, and if
-    /// only the peer has closed its side, the session can still send.
+    /// Returns whether the peer has closed its side, or the session is closed. Plaintext before the end is complete,
+    /// and if only the peer has closed its side, the session can still send.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state != State::Open
     }
 
-    /// Lets rustls process `bytes` as far as possible, and returns how many bytes it consumed.
+    /// Lets rustls process `bytes`, and returns how many it consumed.
     fn process(
         &mut self,
         bytes: &mut [u8],
@@ -270,8 +267,8 @@ impl Session {
 
     /// Appends the alert that rustls has to send after a failure.
     fn flush(&mut self, output: &mut Vec<u8>) {
-        // While there is output, rustls returns it without reading input. It must not be called afterwards, because it would
-        // report the same invalid record again.
+        // While there is output, rustls returns it without reading input. It must not be called afterwards, because it
+        // would report the same invalid record again.
         while self.connection.wants_write() {
             match self.connection.process_tls_records(&mut []).state {
                 Ok(ConnectionState::EncodeTlsData(mut message)) => {
@@ -285,8 +282,8 @@ impl Session {
     }
 }
 
-/// Appends a part of a record. Memory is allocated once for the whole record, by the length in its header, but for at most
-/// twice the bytes that have arrived.
+/// Appends a part of a record. Memory is allocated once for the whole record, by the length in its header, but for at
+/// most twice the arrived bytes.
 fn extend(partial: &mut Vec<u8>, input: &[u8]) {
     let needed = partial.len() + input.len();
     if needed > partial.capacity() {

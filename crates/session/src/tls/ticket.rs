@@ -1,12 +1,11 @@
 //! Session tickets: the keys that all workers share, and the handle through which a worker uses them.
 //!
 //! A ticket takes the state of a session to the client, so that the server stores none (RFC 8446, 4.6.1). A client may
-//! return to any worker, so all of them have the same keys. Each has a copy of them in its own [`Tickets`]: sealing
-//! and opening read one shared word, which is written only when the keys change.
+//! return to any worker, so all of them have the same keys. Each has a copy of them in its own [`Tickets`]: sealing and
+//! opening read one shared word, which is written only when the keys change.
 //!
 //! A ticket is the name of its key, a random nonce, and the sealed state. The cipher is AES-256-GCM-SIV, because many
-//! workers draw nonces independently: a nonce that is drawn twice would reveal whether two states are equal, and
-//! nothing else (RFC 8452, 9).
+//! workers draw nonces independently: a repeated nonce only reveals whether two states are equal (RFC 8452, 9).
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use parking_lot::Mutex;
 use rustls::server::ProducesTickets;
 use rustls::time_provider::TimeProvider;
 
-/// How long new tickets are sealed with the same key. Afterwards that key still opens tickets for the same time.
+/// How long new tickets are sealed with the same key. The key opens tickets for the same time again.
 const KEY_LIFETIME_S: u64 = 6 * 60 * 60;
 
 /// How long a client may keep a ticket.
@@ -31,7 +30,6 @@ const KEY_BYTES: usize = 32;
 
 const TAG_BYTES: usize = 16;
 
-/// The keys that all workers share.
 pub(crate) struct TicketKeys {
     /// How often the keys have changed.
     version: AtomicU64,
@@ -43,7 +41,7 @@ pub(crate) struct TicketKeys {
 struct KeySet {
     version: u64,
     sealing: Arc<Key>,
-    /// The key before it, unless its tickets have expired.
+    /// The previous key, unless its tickets have expired.
     previous: Option<Arc<Key>>,
     /// When the next change is due.
     until_unix_s: u64,
@@ -63,14 +61,14 @@ struct ExportedKeys {
     previous: Option<Arc<Key>>,
 }
 
-/// The use that a running server has made of the keys of another one.
+/// How a running server has used another server's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adoption {
-    /// It uses them.
+    /// The server uses them.
     Adopted,
-    /// It has changed the same keys since, and keeps its own.
+    /// The server has changed the same keys since, and keeps its own.
     Newer,
-    /// They are not well-formed.
+    /// The keys are malformed.
     Malformed,
 }
 
@@ -82,10 +80,7 @@ pub(crate) struct Tickets {
 }
 
 impl TicketKeys {
-    /// Generates the first key.
-    ///
-    /// # Errors
-    /// Returns an error if the system provides no random numbers.
+    /// Generates the first key. Fails if the system provides no random numbers.
     pub(crate) fn new(time: Arc<dyn TimeProvider>) -> Result<Arc<Self>, Unspecified> {
         let now_s = time.current_time().map_or(0, |time| time.as_secs());
         let first = KeySet {
@@ -97,13 +92,11 @@ impl TicketKeys {
         Ok(Arc::new(Self { version: AtomicU64::new(0), current: Mutex::new(Arc::new(first)), time }))
     }
 
-    /// Returns the handle of another worker.
     pub(crate) fn handle(self: &Arc<Self>) -> Arc<Tickets> {
         let snapshot = Mutex::new(Arc::clone(&self.current.lock()));
         Arc::new(Tickets { keys: Arc::clone(self), snapshot })
     }
 
-    /// Returns how often the keys have changed.
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
@@ -116,16 +109,16 @@ impl TicketKeys {
         current.until_unix_s.to_le_bytes().into_iter().chain(keys).collect()
     }
 
-    /// Replaces the keys by exported ones. Returns whether these are well-formed. Keys that are too old are replaced when they
-    /// are used.
+    /// Replaces the keys by exported ones. Returns whether these are well-formed. Keys that are too old are replaced at
+    /// their next use.
     pub(crate) fn import(&self, exported: &[u8]) -> bool {
         let Some(exported) = ExportedKeys::parse(exported, self.now_s()) else { return false };
         self.replace(&mut self.current.lock(), exported);
         true
     }
 
-    /// Uses the keys of another server from now on, unless those here have followed them: this server has changed them, and the
-    /// other one does not know that yet.
+    /// Uses another server's keys from now on, unless the keys here are their successors: this server has changed them,
+    /// and the other one does not know that yet.
     pub(crate) fn adopt(&self, exported: &[u8]) -> Adoption {
         let Some(mut exported) = ExportedKeys::parse(exported, self.now_s()) else {
             return Adoption::Malformed;
@@ -135,7 +128,7 @@ impl TicketKeys {
             return Adoption::Newer;
         }
         if current.sealing.name == exported.sealing.name {
-            // The clocks of the servers may be apart. The keys change when the first of them does so.
+            // The clocks of the servers may differ. The keys change when the first of them does so.
             exported.until_unix_s = exported.until_unix_s.min(current.until_unix_s);
             exported.previous = exported.previous.or_else(|| current.previous.clone());
             let adds_key = exported.previous.is_some() && current.previous.is_none();
@@ -157,11 +150,11 @@ impl TicketKeys {
         self.time.current_time().map_or(0, |time| time.as_secs())
     }
 
-    /// Changes the keys, unless another worker has done so already. Returns those in use.
+    /// Changes the keys, unless another worker has done so already. Returns the current ones.
     fn change(&self, now_s: u64) -> Option<Arc<KeySet>> {
         let mut current = self.current.lock();
         if now_s > current.until_unix_s {
-            // The tickets of a key whose time was over long ago have expired, too.
+            // The tickets of a key that ended long ago have also expired.
             let is_recent = now_s <= current.until_unix_s.saturating_add(KEY_LIFETIME_S);
             *current = Arc::new(KeySet {
                 version: current.version + 1,
@@ -236,13 +229,11 @@ impl Key {
         Ok(Self { name, secret, cipher: LessSafeKey::new(UnboundKey::new(&AES_256_GCM_SIV, &secret)?) })
     }
 
-    /// Returns an exported key.
     fn import(exported: &[u8]) -> Option<Arc<Self>> {
         let (name, secret) = exported.split_first_chunk()?;
         Self::new(*name, secret.try_into().ok()?).ok().map(Arc::new)
     }
 
-    /// Returns a ticket with `plain`.
     fn seal(&self, plain: &[u8]) -> Result<Vec<u8>, Unspecified> {
         let mut nonce = [0; NONCE_LEN];
         rand::fill(&mut nonce)?;

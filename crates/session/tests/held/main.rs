@@ -4,10 +4,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use shoal_base::transport::stream::{Handle, Next, Remote};
+use shoal_base::transport::stream::{Handle, Next, Remote, StreamService};
 use shoal_config::Config;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
+use shoal_engine::processing::Stopwatch;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
@@ -34,21 +36,29 @@ fn service() -> Service {
     let mut config = Config::default();
     config.http.full_scrape = true;
     let policy = Arc::new(Policy::new(config));
-    let requests =
-        http::Responder::new(Arc::clone(&policy), store, Tally::default(), fastrand::Rng::with_seed(1));
+    let requests = http::Responder::new(
+        Context::new(Protocol::Http, Arc::clone(&policy), Tally::default(), fastrand::Rng::with_seed(1)),
+        store,
+    );
     let swarms =
         shoal_relay::Settings { memory_bytes_max: 64 << 20, ..shoal_relay::Settings::new(1000, 600, [1, 2]) };
     let messages = webtorrent::Responder::new(
-        policy,
+        Context::new(Protocol::WebTorrent, policy, Tally::default(), fastrand::Rng::with_seed(1)),
         Arc::new(shoal_relay::Swarms::new(&swarms)),
         shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1)),
-        Tally::default(),
-        fastrand::Rng::with_seed(1),
     );
-    Service::new(Arc::new(settings), requests, Some(messages), None)
+    let mut service = Service::new(
+        Arc::new(settings),
+        requests,
+        Some(messages),
+        None,
+        Stopwatch::new(Arc::default(), fastrand::Rng::with_seed(1), || 0),
+    );
+    service.begin_round(NOW);
+    service
 }
 
-fn open(service: &Service, index: u32) -> Session {
+fn open(service: &mut Service, index: u32) -> Session {
     let peer = Some(SocketAddr::from(([192, 0, 2, 1], 40000)));
     service.open(&Remote { listener: 0, peer }, Handle { index, generation: 0 })
 }
@@ -62,10 +72,10 @@ fn reported_and_counted(inputs: impl Fn(u32) -> Vec<Vec<u8>>) -> (usize, usize) 
     // The first session is not counted: it makes the service allocate its shared buffers.
     let mut before = 0;
     for index in 0..=SESSIONS {
-        let mut session = open(&service, index);
+        let mut session = open(&mut service, index);
         for mut input in inputs(index) {
             output.clear();
-            assert_ne!(service.receive(&mut session, &mut input, &mut output, NOW), Next::Close);
+            assert_ne!(service.receive(&mut session, &mut input, &mut output), Next::Close);
         }
         if index == 0 {
             std::mem::forget(session);
@@ -128,7 +138,7 @@ fn half_requests_are_accounted_for() {
 fn the_compressor_of_a_full_scrape_is_accounted_for() {
     let mut service = service();
     let mut output = Vec::with_capacity(1 << 20);
-    let mut session = open(&service, 0);
+    let mut session = open(&mut service, 0);
     // A store of some thousand torrents does not fit into one piece.
     for torrent in 0..20_000_u32 {
         let hash: String =
@@ -138,18 +148,18 @@ fn the_compressor_of_a_full_scrape_is_accounted_for() {
         )
         .into_bytes();
         output.clear();
-        service.receive(&mut session, &mut request, &mut output, NOW);
+        service.receive(&mut session, &mut request, &mut output);
     }
     let scrape = |service: &mut Service, session: &mut Session, output: &mut Vec<u8>| {
         let mut request = b"GET /scrape HTTP/1.1\r\nHost: t\r\nAccept-Encoding: gzip\r\n\r\n".to_vec();
         output.clear();
-        service.receive(session, &mut request, output, NOW)
+        service.receive(session, &mut request, output)
     };
     // The first full scrape runs to its end, so that the service has its shared buffers.
     let mut next = scrape(&mut service, &mut session, &mut output);
     while next == Next::More {
         output.clear();
-        next = service.receive(&mut session, &mut [], &mut output, NOW);
+        next = service.receive(&mut session, &mut [], &mut output);
     }
     assert_eq!(session.held().variable, 0);
     let before = held_bytes();

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{Read, Write};
 
 use rustls::ClientConnection;
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 use shoal_testkit::client::tls::Tls;
 
-use super::{NOW, open, service};
+use super::{open, service};
 
 const PROXY_HEADER: &[u8] = b"PROXY TCP4 203.0.113.9 192.0.2.1 50000 6969\r\n";
 
@@ -30,8 +30,8 @@ fn put_announce(peer: u32, fields: &str, out: &mut Vec<u8>) {
 fn announces_on_a_kept_connection() {
     let mut service = service(None, None);
     let mut sessions = [
-        (open(&service, 0, [192, 0, 2, 1], 0), ""),
-        (open(&service, 0, [10, 0, 0, 1], 0), "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\n"),
+        (open(&mut service, 0, [192, 0, 2, 1], 0), ""),
+        (open(&mut service, 0, [10, 0, 0, 1], 0), "X-Forwarded-For: 6.6.6.6, 203.0.113.9\r\n"),
     ];
     let (mut input, mut output) = (Vec::with_capacity(4096), Vec::with_capacity(128 * 1024));
     let mut longest_bytes = 0;
@@ -41,7 +41,7 @@ fn announces_on_a_kept_connection() {
             output.clear();
             // Three in a row.
             (0..3).for_each(|further| put_announce(peer + further, fields, &mut input));
-            assert_eq!(service.receive(session, &mut input, &mut output, NOW), Next::Idle);
+            assert_eq!(service.receive(session, &mut input, &mut output), Next::Idle);
             assert!(output.starts_with(b"HTTP/1.1 200 OK\r\n"));
             longest_bytes = longest_bytes.max(output.len());
         }
@@ -62,8 +62,8 @@ fn a_connection_for_each_announce() {
                 input.extend_from_slice(PROXY_HEADER);
             }
             put_announce(peer, "Connection: close\r\n", &mut input);
-            let mut session = open(&service, listener, ip, 0);
-            assert_eq!(service.receive(&mut session, &mut input, &mut output, NOW), Next::Close);
+            let mut session = open(&mut service, listener, ip, 0);
+            assert_eq!(service.receive(&mut session, &mut input, &mut output), Next::Close);
             assert!(output.starts_with(b"HTTP/1.1 200 OK\r\n"));
             service.close(session);
         }
@@ -88,7 +88,7 @@ fn tls() -> (shoal_session::tls::Server, ClientConnection) {
 fn announces_inside_of_tls_cost_what_rustls_allocates_for_two_records() {
     let (server, mut client) = tls();
     let mut service = service(None, Some(server));
-    let mut session = open(&service, 2, [192, 0, 2, 1], 0);
+    let mut session = open(&mut service, 2, [192, 0, 2, 1], 0);
     let (mut input, mut output) = (Vec::with_capacity(64 * 1024), Vec::with_capacity(128 * 1024));
     let (mut request, mut reply) = (Vec::new(), vec![0; 64 * 1024]);
     let mut allocations = 0;
@@ -104,7 +104,7 @@ fn announces_inside_of_tls_cost_what_rustls_allocates_for_two_records() {
                 client.write_tls(&mut input).unwrap();
             }
             let before = shoal_testkit::allocator::allocations();
-            service.receive(&mut session, &mut input, &mut output, NOW);
+            service.receive(&mut session, &mut input, &mut output);
             if round >= 4000 {
                 allocations += shoal_testkit::allocator::allocations() - before;
             }

@@ -3,23 +3,23 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
+use shoal_engine::policy::Protocol;
 use shoal_engine::webtorrent;
 use shoal_session::{Service, Session};
 
-use super::{NOW, open, service};
+use super::{open, service};
 
 /// Creates a WebTorrent service.
 fn webtorrent_service() -> Service {
     let swarms = shoal_relay::Settings::new(1000, 600, [1, 2]);
     let dispatcher = shoal_relay::Dispatcher::new(0, shoal_relay::Mailboxes::new(1));
     let responder = webtorrent::Responder::new(
-        Arc::default(),
+        Context::new(Protocol::WebTorrent, Arc::default(), Tally::default(), fastrand::Rng::with_seed(1)),
         Arc::new(shoal_relay::Swarms::new(&swarms)),
         dispatcher,
-        Tally::default(),
-        fastrand::Rng::with_seed(1),
     );
     service(Some(responder), None)
 }
@@ -65,7 +65,7 @@ fn client(service: &mut Service, index: u32, output: &mut Vec<u8>) -> Session {
     let mut session = open(service, 0, [192, 0, 2, 1], index);
     let mut request = *b"GET / HTTP/1.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
-    assert_eq!(service.receive(&mut session, &mut request, output, NOW), Next::Upgraded);
+    assert_eq!(service.receive(&mut session, &mut request, output), Next::Upgraded);
     session
 }
 
@@ -83,13 +83,13 @@ fn relay(offers: u32) -> (usize, u64) {
             put_messages(client, sessions.len(), round, offers, &mut input);
             let before = shoal_testkit::allocator::allocations();
             for piece in input.chunks_mut(16 * 1024) {
-                service.receive(&mut sessions[client], piece, &mut output, NOW);
+                service.receive(&mut sessions[client], piece, &mut output);
             }
             while let Some(handle) = service.next_to_write() {
                 let session = &mut sessions[usize::try_from(handle.index).unwrap()];
                 assert_eq!(service.write(session, &mut output), Next::Upgraded);
             }
-            assert_eq!(service.dispatch().count(), 0);
+            assert_eq!(service.end_round().count(), 0);
             if round >= 400 {
                 allocations += shoal_testkit::allocator::allocations() - before;
                 relayed += output.windows(7).filter(|window| window == b"\"sdp\":\"").count();

@@ -4,12 +4,14 @@ use std::cell::Cell;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use shoal_base::transport::stream::{Handle, Next, Remote};
+use shoal_base::transport::stream::{Handle, Next, Remote, StreamService};
 use shoal_config::Config;
 use shoal_engine::Now;
+use shoal_engine::context::Context;
 use shoal_engine::counter::{Counters, Tally};
 use shoal_engine::http::Responder;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
+use shoal_engine::processing::Stopwatch;
 use shoal_session::{ListenerProtocols, Service, Session, SessionSettings};
 use shoal_store::Store;
 
@@ -80,14 +82,24 @@ impl Tracker {
         let store = Arc::new(Store::new(&store).unwrap());
         let tally = Tally::default();
         let counters = tally.counters();
-        let responder =
-            Responder::new(Arc::new(Policy::new(config)), store, tally, fastrand::Rng::with_seed(1));
-        let service = Service::new(Arc::new(settings), responder, webtorrent, tls);
+        let responder = Responder::new(
+            Context::new(Protocol::Http, Arc::new(Policy::new(config)), tally, fastrand::Rng::with_seed(1)),
+            store,
+        );
+        let mut service = Service::new(
+            Arc::new(settings),
+            responder,
+            webtorrent,
+            tls,
+            Stopwatch::new(Arc::default(), fastrand::Rng::with_seed(1), || 0),
+        );
+        service.begin_round(NOW);
         Self { service, counters, opened: Cell::new(0) }
     }
 
-    pub(crate) fn open(&self, listener: usize, ip: &str) -> Session {
-        self.service.open(&remote(listener, ip), self.handle())
+    pub(crate) fn open(&mut self, listener: usize, ip: &str) -> Session {
+        let handle = self.handle();
+        self.service.open(&remote(listener, ip), handle)
     }
 
     /// Returns the handle of a connection that is to be opened.
@@ -99,10 +111,10 @@ impl Tracker {
     /// Passes all bytes at once, and continues as long as there is more.
     pub(crate) fn send(&mut self, session: &mut Session, bytes: &[u8]) -> Received {
         let (mut output, mut input) = (Vec::new(), bytes.to_vec());
-        let mut next = self.service.receive(session, &mut input, &mut output, NOW);
+        let mut next = self.service.receive(session, &mut input, &mut output);
         while next == Next::More {
             let mut more = Vec::new();
-            next = self.service.receive(session, &mut [], &mut more, NOW);
+            next = self.service.receive(session, &mut [], &mut more);
             output.append(&mut more);
         }
         Received { output, next }

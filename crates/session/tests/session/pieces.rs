@@ -1,8 +1,8 @@
 //! Bytes come in any pieces; requests come in any number.
 
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 
-use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, Tracker, announce, request};
+use crate::harness::{INPUT_BYTES_MAX, PLAIN, Tracker, announce};
 
 #[test]
 fn a_request_may_be_cut_anywhere() {
@@ -18,21 +18,6 @@ fn a_request_may_be_cut_anywhere() {
         assert_eq!((second.output, second.next), (whole.clone(), Next::Idle), "{cut}");
         assert_eq!(session.buffered_bytes(), 0, "an idle connection holds nothing");
     }
-}
-
-#[test]
-fn a_request_may_come_byte_by_byte() {
-    let bytes = [announce(""), announce("Content-Length: 2\r\n"), b"xx".to_vec(), announce("")].concat();
-    let whole = Tracker::new().ask(&bytes);
-    assert_eq!(whole.statuses(), [200; 3]);
-    let mut tracker = Tracker::new();
-    let mut session = tracker.open(PLAIN, "192.0.2.1");
-    let mut output = Vec::new();
-    for byte in &bytes {
-        output.append(&mut tracker.send(&mut session, &[*byte]).output);
-    }
-    assert_eq!(output, whole.output);
-    assert_eq!(session.buffered_bytes(), 0);
 }
 
 #[test]
@@ -52,26 +37,6 @@ fn a_head_without_an_end_is_not_kept_for_ever() {
 }
 
 #[test]
-fn whole_requests_are_answered_together_and_in_order() {
-    let mut bytes = Vec::new();
-    for number in 0..100 {
-        let target = if number % 3 == 0 { "/scrape?info_hash=aaaaaaaaaaaaaaaaaaaa" } else { "/nothing" };
-        bytes.extend_from_slice(&request("GET", target, "HTTP/1.1", ""));
-    }
-    assert!(bytes.len() <= INPUT_BYTES_MAX);
-    let mut tracker = Tracker::new();
-    let mut session = tracker.open(PLAIN, "192.0.2.1");
-    let mut output = Vec::new();
-    let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
-    assert_eq!(next, Next::Idle);
-    assert_eq!(session.buffered_bytes(), 0);
-    let statuses: Vec<u16> =
-        crate::response::parse_all(&output, false).iter().map(|response| response.status).collect();
-    let expected: Vec<u16> = (0..100).map(|number| if number % 3 == 0 { 200 } else { 404 }).collect();
-    assert_eq!(statuses, expected);
-}
-
-#[test]
 fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
     let one = b"GET / HTTP/1.1\r\nHost:\r\n\r\n";
     let mut bytes = one.repeat(INPUT_BYTES_MAX / one.len());
@@ -84,7 +49,7 @@ fn output_that_becomes_long_is_sent_before_the_next_request_is_looked_at() {
     let mut rounds = 0;
     loop {
         let mut output = Vec::new();
-        let next = tracker.service.receive(&mut session, &mut input, &mut output, NOW);
+        let next = tracker.service.receive(&mut session, &mut input, &mut output);
         assert!(output.len() < 64 * 1024 + 1024, "{}", output.len());
         assert!(session.buffered_bytes() <= INPUT_BYTES_MAX, "{}", session.buffered_bytes());
         total.append(&mut output);
@@ -110,7 +75,7 @@ fn input_behind_unsent_responses_is_bounded() {
     for _ in 0..100 {
         // The output is full: nothing can be answered.
         output.truncate(64 * 1024);
-        let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output, NOW);
+        let next = tracker.service.receive(&mut session, &mut bytes.clone(), &mut output);
         if next == Next::Linger {
             assert_eq!(session.buffered_bytes(), 0);
             return;

@@ -3,11 +3,11 @@
 use std::io::Read;
 
 use flate2::read::GzDecoder;
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 use shoal_config::{Config, OpentrackerMode};
 use shoal_engine::counter::{Family, Kind};
 
-use crate::harness::{NOW, PLAIN, Received, Tracker, announce, request};
+use crate::harness::{PLAIN, Received, Tracker, announce, request};
 
 const TORRENTS: usize = 4000;
 /// An info hash and its counts: `20:` and 20 bytes, `d8:completei0e10:downloadedi0e10:incompletei1ee`.
@@ -64,7 +64,7 @@ fn pieces(tracker: &mut Tracker, bytes: &[u8]) -> (Vec<Vec<u8>>, Next) {
     let (mut pieces, mut input) = (Vec::new(), bytes.to_vec());
     loop {
         let mut output = Vec::new();
-        let next = tracker.service.receive(&mut session, &mut input, &mut output, NOW);
+        let next = tracker.service.receive(&mut session, &mut input, &mut output);
         pieces.push(output);
         input.clear();
         if next != Next::More {
@@ -135,7 +135,7 @@ fn one_too_many_is_told_to_come_back() {
     let mut tracker = tracker();
     let mut output = Vec::new();
     let mut first = tracker.open(PLAIN, "192.0.2.1");
-    let next = tracker.service.receive(&mut first, &mut scrape("HTTP/1.1", ""), &mut output, NOW);
+    let next = tracker.service.receive(&mut first, &mut scrape("HTTP/1.1", ""), &mut output);
     assert_eq!(next, Next::More);
 
     let received = tracker.ask(&[scrape("HTTP/1.1", ""), announce("")].concat());
@@ -157,9 +157,9 @@ fn one_that_is_cut_off_does_not_look_whole() {
     let mut output = Vec::new();
     // This holds even if an incomplete request follows.
     let mut bytes = [scrape("HTTP/1.1", ""), announce("")[..20].to_vec()].concat();
-    tracker.service.receive(&mut session, &mut bytes, &mut output, NOW);
+    tracker.service.receive(&mut session, &mut bytes, &mut output);
     output.clear();
-    tracker.service.expire(&mut session, &mut output, NOW);
+    tracker.service.expire(&mut session, &mut output);
     assert_eq!(output, b"");
     tracker.service.close(session);
     assert_eq!(tracker.ask(&scrape("HTTP/1.1", "")).statuses(), [200], "its place is free again");

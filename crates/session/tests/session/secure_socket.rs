@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use shoal_base::transport::stream::Next;
+use shoal_base::transport::stream::{Next, StreamService};
 
 use crate::frames::{self, CLOSE, Frame, PING, PONG, frame};
-use crate::harness::{INPUT_BYTES_MAX, NOW};
+use crate::harness::INPUT_BYTES_MAX;
 use crate::response;
 use crate::tls::Pair;
 use crate::webtorrent::{ALICE, BOB, Client, announce, announce_with, assert_counts, upgrade};
@@ -172,7 +172,7 @@ fn the_end_is_said_inside_of_tls_and_followed_by_its_end() {
 
     let mut pair = Pair::upgraded();
     let mut last_message = Vec::new();
-    pair.tracker.service.expire(&mut pair.session, &mut last_message, NOW);
+    pair.tracker.service.expire(&mut pair.session, &mut last_message);
     pair.deliver(&last_message);
     assert_eq!((pair.read()[0].code(), pair.has_ended), (1001, true));
 }

@@ -1,10 +1,11 @@
 //! Any bytes in any pieces: nothing breaks, little is buffered, and the pieces make no difference.
 
 use proptest::prelude::*;
-use shoal_base::transport::stream::Next;
-use shoal_session::{ClientHeader, SessionSettings};
+use shoal_base::transport::stream::{Next, StreamService};
+use shoal_config::ClientHeader;
+use shoal_session::SessionSettings;
 
-use crate::harness::{INPUT_BYTES_MAX, NOW, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
+use crate::harness::{INPUT_BYTES_MAX, PLAIN, PROXIED, SECURE, SECURE_PROXIED, Tracker};
 
 /// Maximum number of bytes that are buffered for a connection.
 const BUFFERED_BYTES_MAX: usize = 128 * 1024;
@@ -55,7 +56,7 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 fn tracker() -> Tracker {
     let decide = |settings: &mut SessionSettings| {
         settings.proxy.networks = vec!["10.0.0.0/8".parse().unwrap()];
-        settings.proxy.header = Some(ClientHeader::XForwardedFor);
+        settings.proxy.header = ClientHeader::XForwardedFor;
     };
     let certificate = crate::tls::certificate();
     Tracker::with(decide, |config| config.http.full_scrape = true, Some(certificate.server()))
@@ -74,7 +75,7 @@ fn exchange(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
         rest = after;
         loop {
             let mut output = Vec::new();
-            next = tracker.service.receive(&mut session, &mut piece, &mut output, NOW);
+            next = tracker.service.receive(&mut session, &mut piece, &mut output);
             assert!(session.buffered_bytes() <= BUFFERED_BYTES_MAX);
             assert!(next != Next::Idle || session.buffered_bytes() == 0, "an idle connection holds nothing");
             assert!(output.len() <= 128 * 1024);
@@ -86,7 +87,7 @@ fn exchange(listener: usize, bytes: &[u8], cuts: &[usize]) -> (Vec<u8>, Next) {
         }
     }
     let mut last_message = Vec::new();
-    tracker.service.expire(&mut session, &mut last_message, NOW);
+    tracker.service.expire(&mut session, &mut last_message);
     assert_eq!(session.buffered_bytes(), 0);
     tracker.service.close(session);
     (sent, next)

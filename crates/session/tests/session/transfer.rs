@@ -1,11 +1,10 @@
 //! Sessions that another process continues: a second tracker stands for it.
 
 use proptest::prelude::*;
-use shoal_base::transport::stream::{ConnectionKind, DETACHED_BYTES_MAX, Detached, Next};
-use shoal_session::Service;
+use shoal_base::transport::stream::{ConnectionKind, DETACHED_BYTES_MAX, Detached, Next, StreamService};
 
 use crate::frames::{self, CLOSE, CONTINUATION, Frame, PING, TEXT, fragment, frame};
-use crate::harness::{self, NOW, PLAIN, Tracker};
+use crate::harness::{self, PLAIN, Tracker};
 use crate::webtorrent::{
     ALICE, BOB, Client, announce, announce_message, announce_with, answer, assert_counts, round, upgrade,
 };
@@ -14,11 +13,11 @@ impl Client {
     /// Moves the connection from one tracker to another one. Queued output arrives.
     fn move_to(&mut self, from: &mut Tracker, to: &mut Tracker) -> ConnectionKind {
         let mut unsent = Vec::new();
-        let detached = from.service.detach(&mut self.session, &mut unsent, NOW);
+        let detached = from.service.detach(&mut self.session, &mut unsent);
         let Detached { state, quota, cipher } = detached.expect("it can move");
         assert!(cipher.is_none());
         self.handle = to.handle();
-        let session = to.service.attach(self.handle, &state, NOW).expect("it is understood");
+        let session = to.service.attach(self.handle, &state).expect("it is understood");
         from.service.close(std::mem::replace(&mut self.session, session));
         self.incoming.append(&mut unsent);
         // As the back end does.
@@ -91,7 +90,7 @@ fn a_connection_may_move_after_any_byte() {
     let bytes = [upgrade(""), frames.concat()].concat();
     let replies = |cut: usize| {
         let (mut old, mut new) = (Tracker::new(), Tracker::new());
-        let mut client = Client::silent(&old, PLAIN, "192.0.2.1");
+        let mut client = Client::silent(&mut old, PLAIN, "192.0.2.1");
         client.send(&mut old, &bytes[..cut]);
         client.move_to(&mut old, &mut new);
         client.send(&mut new, &bytes[cut..]);
@@ -112,12 +111,12 @@ fn one_that_holds_much_stays() {
     let mut old = Tracker::with(set, |_| {}, None);
     let mut client = Client::new(&mut old);
     client.send(&mut old, &fragment(TEXT, false, &vec![b' '; DETACHED_BYTES_MAX]));
-    assert!(old.service.detach(&mut client.session, &mut Vec::new(), NOW).is_none());
+    assert!(old.service.detach(&mut client.session, &mut Vec::new()).is_none());
     client.send(&mut old, &fragment(CONTINUATION, true, announce_message(ALICE, &[]).as_bytes()));
     round(&mut old, &mut [&mut client]);
     assert_counts(&client.read()[0], 0, 1);
     let mut output = vec![0; DETACHED_BYTES_MAX];
-    assert!(old.service.detach(&mut client.session, &mut output, NOW).is_none());
+    assert!(old.service.detach(&mut client.session, &mut output).is_none());
     client.move_to(&mut old, &mut Tracker::new());
 }
 
@@ -153,10 +152,10 @@ fn limits_of_the_new_process_apply() {
 fn a_process_without_webtorrent_refuses_with_1013() {
     let (mut old, mut new) = (Tracker::new(), Tracker::without_webtorrent());
     let mut client = Client::new(&mut old);
-    let detached = old.service.detach(&mut client.session, &mut Vec::new(), NOW).unwrap();
-    assert!(new.service.attach(new.handle(), &detached.state, NOW).is_none());
+    let detached = old.service.detach(&mut client.session, &mut Vec::new()).unwrap();
+    assert!(new.service.attach(new.handle(), &detached.state).is_none());
     let mut output = Vec::new();
-    Service::refuse_detached(detached.quota.kind, &mut output);
+    new.service.refuse_detached(detached.quota.kind, &mut output);
     assert_eq!(frames::parse_all(&output)[0].code(), 1013);
 }
 
@@ -179,13 +178,13 @@ fn an_encrypted_websocket_moves_without_its_encryption() {
     pair.write(&bytes[..50], usize::MAX);
     let wire = pair.sealed(&bytes[50..]);
     pair.receive(&wire[..20]);
-    let detached = pair.tracker.service.detach(&mut pair.session, &mut Vec::new(), NOW).unwrap();
+    let detached = pair.tracker.service.detach(&mut pair.session, &mut Vec::new()).unwrap();
     let mut cipher = detached.cipher.unwrap();
     let handle = new.handle();
-    let mut session = new.service.attach(handle, &detached.state, NOW).unwrap();
+    let mut session = new.service.attach(handle, &detached.state).unwrap();
     let (mut plaintext, mut output, mut replies) = (Vec::new(), Vec::new(), Vec::new());
     assert!(cipher.open(&mut wire[20..].to_vec(), &mut plaintext, &mut output) && output.is_empty());
-    assert_eq!(new.service.receive(&mut session, &mut plaintext, &mut replies, NOW), Next::Upgraded);
+    assert_eq!(new.service.receive(&mut session, &mut plaintext, &mut replies), Next::Upgraded);
     while new.service.next_to_write().is_some() {
         new.service.write(&mut session, &mut replies);
     }
@@ -198,9 +197,9 @@ fn an_encrypted_websocket_moves_without_its_encryption() {
     assert_eq!((frames[1].opcode, frames[1].code(), pair.has_ended), (CLOSE, 1012, true));
     // A second move changes nothing about that.
     let mut last = Tracker::new();
-    let detached = new.service.detach(&mut session, &mut Vec::new(), NOW).unwrap();
+    let detached = new.service.detach(&mut session, &mut Vec::new()).unwrap();
     assert!(detached.cipher.is_none());
-    let mut session = last.service.attach(last.handle(), &detached.state, NOW).unwrap();
+    let mut session = last.service.attach(last.handle(), &detached.state).unwrap();
     replies.clear();
     last.service.end_input(&mut session, &mut replies);
     assert_eq!(frames::parse_all(&replies).iter().map(Frame::code).collect::<Vec<_>>(), [1012]);
@@ -211,9 +210,9 @@ proptest! {
     #[test]
     fn any_state_is_understood_or_refused(state in prop::collection::vec(any::<u8>(), 0..200)) {
         let mut tracker = Tracker::new();
-        if let Some(mut session) = tracker.service.attach(tracker.handle(), &state, NOW) {
+        if let Some(mut session) = tracker.service.attach(tracker.handle(), &state) {
             let mut output = Vec::new();
-            tracker.service.receive(&mut session, &mut harness::announce(""), &mut output, NOW);
+            tracker.service.receive(&mut session, &mut harness::announce(""), &mut output);
             tracker.service.close(session);
         }
     }

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use shoal_base::transport::stream::{Handle, Next};
+use shoal_base::transport::stream::{Handle, Next, StreamService};
 use shoal_config::Config;
+use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
-use shoal_engine::policy::Policy;
+use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::webtorrent::Responder;
 use shoal_relay::{Dispatcher, Mailboxes, Swarms};
 use shoal_session::Session;
 
 use crate::frames::{self, Frame};
-use crate::harness::{NOW, PLAIN, Tracker};
+use crate::harness::{PLAIN, Tracker};
 
 /// Creates a responder for a single worker.
 pub(crate) fn responder(config: Config) -> Responder {
@@ -31,7 +32,11 @@ pub(crate) fn responder_of(
 ) -> Responder {
     let dispatcher = Dispatcher::new(worker, Arc::clone(mailboxes));
     let policy = Arc::new(Policy::new(config));
-    Responder::new(policy, Arc::clone(swarms), dispatcher, Tally::default(), fastrand::Rng::with_seed(1))
+    Responder::new(
+        Context::new(Protocol::WebTorrent, policy, Tally::default(), fastrand::Rng::with_seed(1)),
+        Arc::clone(swarms),
+        dispatcher,
+    )
 }
 
 /// The client of a WebSocket, and the connection that it has.
@@ -60,7 +65,7 @@ impl Client {
     }
 
     /// Creates a client that has sent nothing.
-    pub(crate) fn silent(tracker: &Tracker, listener: usize, ip: &str) -> Self {
+    pub(crate) fn silent(tracker: &mut Tracker, listener: usize, ip: &str) -> Self {
         let handle = tracker.handle();
         let session = tracker.service.open(&crate::harness::remote(listener, ip), handle);
         Self { session, handle, next: Next::Busy, incoming: Vec::new() }
@@ -69,7 +74,7 @@ impl Client {
     /// Sends a message and receives the immediate output.
     pub(crate) fn send(&mut self, tracker: &mut Tracker, bytes: &[u8]) {
         let mut output = Vec::new();
-        self.next = tracker.service.receive(&mut self.session, &mut bytes.to_vec(), &mut output, NOW);
+        self.next = tracker.service.receive(&mut self.session, &mut bytes.to_vec(), &mut output);
         self.incoming.append(&mut output);
     }
 
@@ -101,7 +106,7 @@ impl Client {
     }
 
     pub(crate) fn expire(&mut self, tracker: &mut Tracker) {
-        tracker.service.expire(&mut self.session, &mut self.incoming, NOW);
+        tracker.service.expire(&mut self.session, &mut self.incoming);
     }
 
     pub(crate) fn leave(self, tracker: &mut Tracker) {

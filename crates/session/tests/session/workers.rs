@@ -1,5 +1,6 @@
 //! Clients of different workers.
 
+use shoal_base::transport::stream::StreamService;
 use std::sync::Arc;
 
 use shoal_config::Config;
@@ -27,24 +28,24 @@ fn offers_and_answers_cross_from_worker_to_worker() {
 
     alice.ask(&mut here, &announce_with(ALICE, &["the offer"]));
     assert_eq!(round(&mut there, &mut [&mut bob]), 0);
-    assert_eq!(here.service.dispatch().collect::<Vec<_>>(), [1]);
-    there.service.collect(NOW);
+    assert_eq!(here.service.end_round().collect::<Vec<_>>(), [1]);
+    there.service.begin_round(NOW);
     assert_eq!(round(&mut there, &mut [&mut bob]), 1);
     assert!(bob.read()[0].text().contains("the offer"));
 
     bob.send(&mut there, &answer(BOB, ALICE, 0, "the answer"));
     // This also holds if the caller ignores the workers to wake.
-    drop(there.service.dispatch());
-    here.service.collect(NOW);
+    drop(there.service.end_round());
+    here.service.begin_round(NOW);
     assert_eq!(round(&mut here, &mut [&mut alice]), 1);
     assert!(alice.read()[0].text().contains("the answer"));
-    assert_eq!(here.service.dispatch().count() + there.service.dispatch().count(), 0);
+    assert_eq!(here.service.end_round().count() + there.service.end_round().count(), 0);
 }
 
 #[test]
 fn without_webtorrent_there_is_nothing_to_hand_over() {
     let mut tracker = Tracker::without_webtorrent();
-    tracker.service.collect(NOW);
+    tracker.service.begin_round(NOW);
     assert_eq!(tracker.service.next_to_write(), None);
-    assert_eq!(tracker.service.dispatch().count(), 0);
+    assert_eq!(tracker.service.end_round().count(), 0);
 }

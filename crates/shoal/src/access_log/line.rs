@@ -9,7 +9,6 @@ use shoal_engine::insight::Software;
 
 use shoal_runtime::clock;
 
-/// The readings of both clocks at one time.
 pub(super) struct Clocks {
     unix_ms: u64,
     monotonic_ms: u64,
@@ -53,14 +52,12 @@ impl Clocks {
         Self { unix_ms: clock::unix_ms(), monotonic_ms: clock::monotonic_ms() }
     }
 
-    /// Returns the time of a record in UTC, as in RFC 3339.
     fn time(&self, monotonic_ms: u64) -> String {
         let age_ms = self.monotonic_ms.saturating_sub(monotonic_ms);
         format!("{:.3}", clock::utc(self.unix_ms.saturating_sub(age_ms)))
     }
 }
 
-/// Appends the line of a record, with its end.
 pub(super) fn append(record: &Record, clocks: &Clocks, lines: &mut Vec<u8>) {
     let announced = record.announced.as_ref();
     let peer_id = announced.and_then(|announced| announced.peer_id);
@@ -102,8 +99,8 @@ const fn event_name(event: Event) -> &'static str {
     }
 }
 
-/// Returns a peer id with every byte other than letters, digits and a few others as `%hh`, as in a URL (RFC 3986, 2.3).
-/// Clients choose their peer ids, so one may be an attack on the terminal or the page that shows it.
+/// Returns a peer id with every byte other than letters, digits and a few others as `%hh`, as in a URL (RFC 3986,
+/// 2.3). Clients choose their peer ids, and one may attack the terminal or the page that shows it.
 fn escape(peer_id: &PeerId) -> String {
     peer_id.0.iter().fold(String::with_capacity(peer_id.0.len()), |mut text, &byte| {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
@@ -115,7 +112,7 @@ fn escape(peer_id: &PeerId) -> String {
     })
 }
 
-// The signature is that of serde.
+// serde demands this signature.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 const fn is_zero(number: &u32) -> bool {
     *number == 0

@@ -22,7 +22,6 @@ const ATOMIC_WRITE_BYTES: usize = 4096;
 /// The mode of a new file. Addresses of clients are not for all users.
 const FILE_MODE: u32 = 0o640;
 
-/// An open target.
 #[derive(Debug)]
 pub(super) enum Target {
     Stderr,
@@ -43,7 +42,7 @@ pub(super) struct Journal {
 #[derive(Debug)]
 pub(super) struct LogFile {
     path: PathBuf,
-    /// None while there is no file to write to.
+    /// `None` while no file can be written.
     file: Option<File>,
     followed: Instant,
     /// Whether the last write ended within a line.
@@ -51,7 +50,6 @@ pub(super) struct LogFile {
 }
 
 impl Target {
-    /// Opens a target, if one is chosen.
     pub(super) fn open(target: &AccessLogTarget) -> io::Result<Option<Self>> {
         Ok(match target {
             AccessLogTarget::Off => None,
@@ -61,7 +59,7 @@ impl Target {
         })
     }
 
-    /// Writes whole lines. Returns how many were written, and the error that kept the others from it.
+    /// Writes whole lines. Returns the number of written lines, and the error that prevented the others.
     pub(super) fn write(&mut self, lines: &[u8]) -> (usize, Option<io::Error>) {
         match self {
             Self::Stderr => write_stderr(lines),
@@ -70,7 +68,6 @@ impl Target {
         }
     }
 
-    /// Opens a file anew.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         match self {
             Self::Stderr | Self::Journal(_) => Ok(()),
@@ -79,7 +76,7 @@ impl Target {
     }
 }
 
-/// Writes lines in pieces that are not mixed with those of the other log.
+/// Writes lines in pieces that the kernel does not mix with lines of the program's log.
 fn write_stderr(lines: &[u8]) -> (usize, Option<io::Error>) {
     let mut stderr = io::stderr().lock();
     let (mut rest, mut written) = (lines, 0);
@@ -94,7 +91,7 @@ fn write_stderr(lines: &[u8]) -> (usize, Option<io::Error>) {
     (written, None)
 }
 
-/// Returns the length of as many whole lines as fit a write that is not mixed with others, or of the first line.
+/// Returns the length of as many whole lines as fit an unmixed write, or the length of the first line.
 fn piece_bytes(lines: &[u8]) -> usize {
     let limit = lines.len().min(ATOMIC_WRITE_BYTES);
     let end = |bytes: &[u8]| bytes.iter().rposition(|&byte| byte == b'\n').map(|index| index + 1);
@@ -106,7 +103,7 @@ impl Journal {
     fn open(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         socket.set_write_timeout(Some(JOURNAL_TIME_MAX))?;
-        // The connection is for this check alone: it would not survive a restart of the journal.
+        // This connection is only a check: it would not survive a restart of the journal.
         UnixDatagram::unbound()?.connect(path)?;
         Ok(Self { socket, path: path.to_owned(), entry: Vec::new() })
     }
@@ -131,7 +128,7 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), file, followed: Instant::now(), is_torn: false })
     }
 
-    /// Opens the file anew. If that fails, the old one stays in use as long as it has a name.
+    /// Reopens the file. If that fails, the old file stays in use as long as it has a name.
     fn reopen(&mut self) -> io::Result<()> {
         self.followed = Instant::now();
         match open_file(&self.path) {
@@ -148,7 +145,7 @@ impl LogFile {
         }
     }
 
-    /// Opens the file anew if its path does not name it any more.
+    /// Reopens the file if its path no longer names it.
     fn follow(&mut self) -> io::Result<()> {
         let now = Instant::now();
         if now < self.followed + FOLLOW_EVERY {
@@ -194,8 +191,8 @@ impl LogFile {
     }
 }
 
-/// Opens a file for appending, and creates it if it does not exist. A pipe without a reader fails at once instead of
-/// holding up the start.
+/// Opens a file for appending, and creates it if it does not exist. A pipe without a reader fails at once, and does
+/// not hold up the start.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.append(true).create(true).mode(FILE_MODE).custom_flags(libc::O_NONBLOCK).open(path)

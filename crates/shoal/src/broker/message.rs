@@ -1,7 +1,7 @@
-//! The messages between tracker and broker: one packet for each, in JSON, with descriptors beside it.
+//! The messages between tracker and broker: one packet of JSON each, with descriptors beside it.
 //!
-//! A message has a bounded size. An answer with more descriptors than the kernel passes at once is followed by packets
-//! that carry the others.
+//! A message has a bounded size. The kernel limits the number of descriptors in one packet; more packets carry the
+//! rest.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,10 +17,9 @@ use crate::ancillary::{self, DESCRIPTORS_MAX};
 /// Maximum size of a message. The longest one carries a path.
 const MESSAGE_BYTES_MAX: usize = 8192;
 
-/// A request of the tracker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Request {
-    /// Bind UDP sockets, as `shoal_net::SocketSettings` describes them.
+    /// Bind UDP sockets with these `shoal_net::SocketSettings`.
     BindDatagrams {
         addr: SocketAddr,
         recv_buffer_bytes: usize,
@@ -31,23 +30,21 @@ pub(super) enum Request {
     BindTcp { addr: SocketAddr, workers: NonZeroUsize },
     /// Listen on a Unix socket.
     BindUnix { path: PathBuf },
-    /// Start the installed program, with the descriptor that comes with this message.
+    /// Start the installed program with the descriptor in this message.
     Start,
 }
 
-/// The answer of the broker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
-    /// The sockets, with this message and those that follow.
+    /// This message and the following ones carry the sockets.
     Bound { sockets: usize },
-    /// The program runs. The descriptor carries its exit status, four bytes in network order, when it has ended.
+    /// The program runs. When it ends, the descriptor carries its exit status, four bytes in network order.
     Started { pid: u32 },
-    /// Nothing was done, for this reason.
+    /// The broker did nothing, for this reason.
     Refused { reason: String },
 }
 
 impl Answer {
-    /// Returns the number of descriptors that come with it.
     const fn descriptors(&self) -> usize {
         match self {
             Self::Bound { sockets } => *sockets,
@@ -57,7 +54,6 @@ impl Answer {
     }
 }
 
-/// Sends a message with its descriptors.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     message: &impl Serialize,
@@ -69,7 +65,7 @@ pub(super) fn send(
     others.chunks(DESCRIPTORS_MAX).try_for_each(|others| ancillary::send(socket, b" ", others).map(drop))
 }
 
-/// Receives a message with its descriptors. Returns `None` at the end of the connection.
+/// Receives a message. Returns `None` at the end of the connection.
 pub(super) fn receive<M: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     let mut bytes = [0; MESSAGE_BYTES_MAX];
     let (length, descriptors) = ancillary::receive(socket, &mut bytes)?;
@@ -79,7 +75,6 @@ pub(super) fn receive<M: DeserializeOwned>(socket: BorrowedFd<'_>) -> io::Result
     Ok(Some((serde_json::from_slice(&bytes[..length])?, descriptors)))
 }
 
-/// Waits for an answer with all of its descriptors.
 pub(super) fn receive_answer(socket: BorrowedFd<'_>) -> io::Result<(Answer, Vec<OwnedFd>)> {
     let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
     let (answer, mut descriptors) = receive::<Answer>(socket)?.ok_or_else(end)?;

@@ -1,7 +1,7 @@
-//! The broker's side: the process that answers requests.
+//! The broker's process, which answers requests.
 //!
-//! It trusts the tracker with nothing beyond its two services: a request that makes no sense ends the broker, and so does
-//! the end of the connection.
+//! It trusts the tracker with its two services only. A request that makes no sense ends the broker, and so does the
+//! end of the connection.
 
 use std::ffi::OsString;
 use std::io::{self, ErrorKind, Read, Write};
@@ -29,27 +29,26 @@ use crate::{advice, descriptors, privileges};
 /// Maximum number of programs that run at a time.
 const PROGRAMS_MAX: usize = 4;
 
-/// Variables that a service manager sets for one process.
+/// Variables that a service manager sets for a single process.
 const FOR_ONE_PROCESS: [&str; 4] = ["LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "WATCHDOG_PID"];
 
-/// The services of the broker, and what they need.
 struct Services {
-    /// The installed program.
     program: PathBuf,
     arguments: Vec<OsString>,
-    /// The directories in which Unix sockets may be, without links.
+    /// The directories that may contain Unix sockets, with links resolved.
     directories: Vec<PathBuf>,
     running: Vec<Program>,
 }
 
-/// A program that was started, in a process group of its own.
+/// A started program, in a process group of its own.
 struct Program {
     child: Child,
-    /// Readable when it has ended.
+    /// Readable when the program has ended.
     handle: OwnedFd,
-    /// Carries its exit status to the tracker, and from there a byte: whether it serves. Absent once the tracker has closed it.
+    /// Carries the exit status to the tracker, and one byte from the tracker: whether the program serves. `None` once
+    /// the tracker has closed it.
     tracker: Option<UnixStream>,
-    /// Whether it serves in place of the tracker. Otherwise it ends with the interest of the tracker.
+    /// Whether the program serves in place of the tracker. Otherwise it ends when the tracker gives it up.
     serves: bool,
 }
 
@@ -66,16 +65,13 @@ pub(crate) struct Arguments {
     arguments: Vec<OsString>,
 }
 
-/// Serves the tracker at the other end of standard input until that ends.
-///
-/// # Errors
-/// Returns an error if this process cannot serve.
+/// Serves the tracker at the other end of standard input until that end closes. Fails if this process cannot serve.
 pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { directories, program, arguments } = arguments;
-    // Its environment may contain secrets.
+    // The environment may contain secrets.
     privileges::permit_dumps(false)?;
     descriptors::raise();
-    // It only handles signals; nothing runs in it.
+    // The runtime only handles signals.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let _entered = runtime.enter();
     let _handled = handle_stop_signals().context("cannot handle signals")?;
@@ -83,8 +79,8 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
     Services { program, arguments, directories, running: Vec::new() }.serve(io::stdin().as_fd())
 }
 
-/// Makes the signals that stop a tracker, or tell it something, end neither this process nor change it: they are meant for
-/// the tracker, and this one ends after it. They are handled rather than ignored, because programs inherit what is ignored.
+/// Handles the signals that stop or instruct a tracker, without effect: they are meant for the tracker, and the
+/// broker must outlive it. Ignoring them would not do, because programs inherit ignored signals.
 fn handle_stop_signals() -> io::Result<Vec<Signal>> {
     let kinds = [
         SignalKind::hangup(),
@@ -98,7 +94,7 @@ fn handle_stop_signals() -> io::Result<Vec<Signal>> {
 }
 
 impl Services {
-    /// Serves the tracker at the other end of `socket` until that ends.
+    /// Serves the tracker at the other end of `socket` until that end closes.
     fn serve(&mut self, socket: BorrowedFd<'_>) -> anyhow::Result<()> {
         loop {
             let programs = self.running.iter().map(|program| program.handle.as_fd());
@@ -150,7 +146,7 @@ impl Services {
         Ok(message::send(socket, &answer, &descriptors)?)
     }
 
-    /// Listens on a Unix socket, in a directory in which the tracker had one before.
+    /// Listens on a Unix socket, in one of the directories that were given at the start.
     fn bind_unix(&self, path: PathBuf) -> anyhow::Result<(Answer, Vec<OwnedFd>)> {
         let directory = directory_of(&path).canonicalize();
         let directory = directory.with_context(|| format!("cannot listen on unix:{}", path.display()))?;
@@ -163,7 +159,6 @@ impl Services {
         sockets.map(bound).map_err(|error| advice::listen(&error))
     }
 
-    /// Starts the installed program with a connection to the tracker.
     fn start(&mut self, given: Vec<OwnedFd>) -> anyhow::Result<(Answer, Vec<OwnedFd>)> {
         let connection = given.into_iter().next().context("there is no connection to pass on")?;
         anyhow::ensure!(
@@ -172,7 +167,7 @@ impl Services {
         );
         let (own, exit) = UnixStream::pair().context("there is no connection for the exit status")?;
         own.set_nonblocking(true)?;
-        // The program inherits this descriptor, and no other beyond its output.
+        // The program inherits only this descriptor and its output.
         fcntl_setfd(&connection, FdFlags::empty())?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).arg(TAKE_OVER).arg(connection.as_raw_fd().to_string());
@@ -195,18 +190,19 @@ impl Services {
                 return true;
             }
             if !program.serves {
-                // It may have started others, which have its connection. Until it is waited for, its group has its number.
+                // The program may have started others, which hold its connection. Its group keeps its number until
+                // the program is waited for.
                 program.kill();
             }
             if let (Ok(status), Some(tracker)) = (program.child.wait(), &mut program.tracker) {
-                // The tracker may not be interested.
+                // The tracker may have closed its end.
                 let _ = tracker.write_all(&status.into_raw().to_be_bytes());
             }
             false
         });
     }
 
-    /// Kills all programs that do not serve, after the end of the tracker.
+    /// Kills all programs that do not serve, when the tracker has ended.
     fn kill_all(&mut self) {
         for program in &mut self.running {
             program.follow();
@@ -218,7 +214,8 @@ impl Services {
 }
 
 impl Program {
-    /// Reads from the tracker whether the program serves. One that does not is killed when the tracker gives it up.
+    /// Reads from the tracker whether a program serves. Kills a program that does not serve when the tracker gives it
+    /// up.
     fn follow(&mut self) {
         let Some(tracker) = &mut self.tracker else { return };
         let mut notes = [0; 8];
@@ -242,9 +239,9 @@ impl Program {
         !matches!(waitid(WaitId::PidFd(self.handle.as_fd()), options), Ok(None))
     }
 
-    /// Kills it and the processes that it has started, even if they are stopped.
+    /// Kills the program and the processes that it has started, even stopped ones.
     fn kill(&self) {
-        // Nothing may be left of them.
+        // No process may remain in the group.
         let _ = kill_process_group(Pid::from_child(&self.child), KillSignal::KILL);
     }
 }

@@ -10,16 +10,16 @@ use shoal_runtime::lists::{Lists, SharedEntries};
 use super::{Changed, NodeParts};
 use crate::pool::{WorkerPool, WorkerSetup};
 
-/// The files of a node: none.
+/// A process without the feature reads no files for a node.
 pub(crate) struct ClusterFiles;
 
-/// The parts that other nodes change and read: none.
+/// Without the feature, other nodes share nothing with this process.
 pub(crate) struct Shared;
 
-/// A node, which never exists.
+/// Never exists.
 pub(crate) enum Node {}
 
-/// A node that has left, which never exists.
+/// Never exists.
 pub(crate) enum Leaving {}
 
 impl ClusterFiles {
@@ -34,7 +34,6 @@ impl ClusterFiles {
     pub(crate) const fn share(&self, _: &mut Lists) {}
 }
 
-/// Refuses a configuration of a node.
 pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     let Some(server) = config.cluster.servers.first() else { return Ok(()) };
     Err(Failure::Configuration(format!(

@@ -16,48 +16,45 @@ use crate::pool::{WorkerPool, WorkerSetup};
 use crate::reload::Reloader;
 use crate::state::StateKeys;
 
-/// The files of a node.
 pub(crate) struct ClusterFiles {
     settings: Option<ClusterSettings>,
-    /// The copy of the state that all nodes share.
+    /// This node's copy of the shared state of all nodes.
     copy: Copy,
 }
 
-/// A running node.
 pub(crate) struct Node(Cluster);
 
 impl ClusterFiles {
-    /// Reads the files that the configuration names. This may wait for a disk.
+    /// Reads the files that the configuration names. A disk may block the call.
     pub(crate) fn read(config: &Config) -> Result<Self, Failure> {
         let copy = Copy::read(copy_file(config).as_deref());
         Ok(Self { settings: ClusterSettings::read(config)?, copy })
     }
 
-    /// Returns the key of connection ids that all nodes had.
+    /// Returns the key of connection ids from the copy of the shared state.
     pub(crate) fn connection_key(&self) -> Option<[u8; 16]> {
         self.copy.connection_key()
     }
 
-    /// Gives the lists the entries that all nodes had.
+    /// Adds the entries of the shared state to the lists.
     pub(crate) fn share(&self, lists: &mut Lists) {
         lists.share(|key| self.copy.tables(key), self.copy.bans());
     }
 }
 
-/// Opens every file of a node that a configuration names.
+/// Opens every file of a node, to check the configuration.
 pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     ClusterSettings::read(config).map(drop)
 }
 
-/// Returns the memory of a node without the rings of its workers: its messages, the state that all nodes share, and the credit of
-/// users.
+/// Returns the memory of a node without its workers' rings: the messages, the shared state, and the credit of users.
 pub(crate) const fn bytes(config: &Config) -> usize {
     let of_credit = if config.cluster.credit_stream.is_some() { shoal_cluster::credit::BYTES_MAX } else { 0 };
     let of_shared = if config.shares_state() { shoal_cluster::shared::BYTES_MAX } else { 0 };
     shoal_cluster::MESSAGES_BYTES_MAX + of_shared + of_credit
 }
 
-/// Returns the parts that other nodes of a cluster change and read. The `waker` is that of their thread.
+/// Returns the parts that other nodes of a cluster change and read. The `waker` wakes the node's thread.
 pub(crate) fn shared(setup: &WorkerSetup, pool: &mut WorkerPool, waker: Waker) -> Shared {
     let webtorrent = setup.webtorrent.as_ref();
     Shared {
@@ -72,7 +69,6 @@ pub(crate) fn shared(setup: &WorkerSetup, pool: &mut WorkerPool, waker: Waker) -
 }
 
 impl Node {
-    /// Starts the node, if the tracker is one.
     pub(crate) fn start(parts: NodeParts<'_>) -> anyhow::Result<Option<Self>> {
         let NodeParts { config, files: ClusterFiles { settings, copy }, shared, live, wakers, keys, tickets } =
             parts;
@@ -82,28 +78,26 @@ impl Node {
         Ok(Some(Self(Cluster::start(settings, shared, (copy, keys))?)))
     }
 
-    /// Lets the state that all nodes share apply here from now on.
+    /// Makes this process follow the shared state from now on.
     pub(crate) fn apply_shared(&mut self, changed: Changed, config: &Config) -> anyhow::Result<()> {
         let Changed { lists, reloader } = changed;
         self.0.apply_shared(Targets { lists, reloader: reloader as Arc<dyn ApplyValues> }, config)
     }
 
-    /// Returns the node as the control listener sees it.
     pub(crate) fn observed(&self) -> Arc<dyn shoal_control::cluster::Node> {
         self.0.observed()
     }
 
-    /// Returns the entries of lists that all nodes share, unless each node has its own.
+    /// Returns the shared entries of lists, unless each node has its own.
     pub(crate) fn entries(&self) -> Option<Arc<dyn SharedEntries>> {
         self.0.observed().shared.clone().map(|state| state as Arc<dyn SharedEntries>)
     }
 
-    /// Waits until a thread fails, and returns the reason.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
         self.0.failure().await
     }
 
-    /// Tells the others that this node leaves.
+    /// Tells the other nodes that this one leaves.
     pub(crate) fn leave(self) -> Leaving {
         self.0.leave()
     }

@@ -1,6 +1,6 @@
 //! Messages with descriptors between the two processes.
 //!
-//! A message is its length in four bytes, and then its bytes in the encoding of `postcard`. Descriptors come with the length.
+//! A message is four bytes of length, then its bytes in the encoding of `postcard`. Descriptors come with the length.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
@@ -28,7 +28,7 @@ impl Connection {
         Self(socket)
     }
 
-    /// Limits the time for which a message is waited for, and for which it may take to send one.
+    /// Limits the time to wait for a message, and the time to send one.
     pub(super) fn set_time_max(&self, time_max: Duration) -> io::Result<()> {
         self.0.set_read_timeout(Some(time_max))?;
         self.0.set_write_timeout(Some(time_max))
@@ -39,18 +39,18 @@ impl Connection {
         self.0.set_read_timeout(None)
     }
 
-    /// Ends the conversation. Both processes then send and receive nothing more, and do not wait any longer.
+    /// Ends the conversation. Both processes stop sending, receiving and waiting.
     pub(super) fn close(&self) {
         // If this fails, the other process is gone.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 
-    /// Sends a message with descriptors. The connection ends with a message that was sent in part.
+    /// Sends a message with descriptors. A message that was sent in part ends the connection.
     pub(super) fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = postcard::to_allocvec(message).map_err(io::Error::other)?;
         let length = u32::try_from(bytes.len()).map_err(io::Error::other)?.to_le_bytes();
         let sent = ancillary::send(&self.0, &length, descriptors)?;
-        // The rest of the length, and the message, need no descriptors.
+        // The rest of the length and the message carry no descriptors.
         let outcome = (&self.0).write_all(&length[sent..]).and_then(|()| (&self.0).write_all(&bytes));
         if outcome.is_err() {
             // The receiver would take the next message for the rest of this one.
@@ -59,7 +59,6 @@ impl Connection {
         outcome
     }
 
-    /// Receives a message with its descriptors.
     pub(super) fn receive<T: DeserializeOwned>(&self) -> io::Result<(T, Vec<OwnedFd>)> {
         let mut length = [0; size_of::<u32>()];
         let (received, descriptors) = ancillary::receive(&self.0, &mut length)?;

@@ -1,4 +1,4 @@
-//! The new process: it takes over from the old one.
+//! The new process, which takes over from the old one.
 
 use std::fs::File;
 use std::io::Read;
@@ -22,7 +22,7 @@ use crate::phase::WorkerPhase;
 /// Maximum time for each message of the old process. It may have to write a snapshot.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(90);
 
-/// The old process, and what it offers.
+/// The old process and its offer.
 #[derive(Debug)]
 pub(crate) struct Predecessor {
     connection: Connection,
@@ -34,7 +34,7 @@ pub(crate) struct Predecessor {
 
 /// The form in which the swarms come.
 pub(crate) enum Takeover {
-    /// The store continues.
+    /// The store continues in its memory.
     InMemory,
     /// A snapshot, for an empty store.
     Snapshot(File),
@@ -53,7 +53,7 @@ impl Predecessor {
         if version != VERSION {
             let reason =
                 format!("it knows version {VERSION} of the hand-over, and not {version}; restart instead");
-            // It may be gone.
+            // The old process may be gone.
             let _ = connection.send(&ToOld::Failed { reason: reason.clone() }, &[]);
             bail!("{reason}");
         }
@@ -74,12 +74,12 @@ impl Predecessor {
 
     /// Tells the old process why this one cannot take over.
     pub(crate) fn fail(&self, reason: &str) {
-        // It may be gone.
+        // The old process may be gone.
         let _ = self.connection.send(&ToOld::Failed { reason: reason.to_owned() }, &[]);
     }
 
-    /// Lets the store continue with that of the old process, if it lies in its memory. Otherwise, or if they do not fit,
-    /// asks for a snapshot.
+    /// Continues with the old process's store, if `store` lies in the same memory. Otherwise, or if the image does
+    /// not fit, asks for a snapshot.
     pub(crate) fn take_swarms(&self, store: &mut Store, is_in_its_memory: bool) -> anyhow::Result<Takeover> {
         self.connection.send(&ToOld::Prepared { continues_in_memory: is_in_its_memory }, &[])?;
         loop {
@@ -103,7 +103,7 @@ impl Predecessor {
         }
     }
 
-    /// Tells the old process that this one is ready, and waits until it lets go.
+    /// Tells the old process that this one is ready, and waits until the old one lets go.
     pub(crate) fn wait_until_it_lets_go(&self) -> anyhow::Result<()> {
         self.connection.send(&ToOld::Resumed, &[])?;
         match receive(&self.connection)? {
@@ -112,7 +112,8 @@ impl Predecessor {
         }
     }
 
-    /// Takes over the connections of the old process, on a thread of its own, until that ends. `holdings` count their peers.
+    /// Takes over the connections of the old process on a separate thread, until that process ends. `holdings` count
+    /// their peers.
     pub(crate) fn take_connections(
         self,
         phase: Arc<WorkerPhase>,

@@ -1,4 +1,4 @@
-//! The old process: it starts the new one, and hands over to it.
+//! The old process, which starts the new one and hands over to it.
 
 use std::fmt;
 use std::fs::File;
@@ -63,23 +63,20 @@ const REST: Duration = Duration::from_millis(500);
 
 /// Everything that a new process can take over.
 pub(crate) struct Offered {
-    /// The secret keys.
     pub(crate) keys: StateKeys,
     /// The lock of the state, if there is one.
     pub(crate) lock: Option<OwnedFd>,
     pub(crate) listening: Mutex<Listening>,
     pub(crate) store: Arc<Store>,
-    /// The swarms of WebTorrent, if their peers count towards limits of their sources.
+    /// The swarms of WebTorrent, if limits of sources count their peers.
     pub(crate) counted_swarms: Option<Arc<Swarms>>,
     pub(crate) snapshots: SnapshotWriter,
     pub(crate) phase: Arc<WorkerPhase>,
-    /// The wakers of all workers.
     pub(crate) wakers: Vec<Waker>,
-    /// The time over which WebSockets are closed.
+    /// The time that is spread over closing all WebSockets.
     pub(crate) leave_time: Duration,
 }
 
-/// Hands the tracker over to a new process.
 pub(crate) struct HandOver {
     broker: Broker,
     offered: Mutex<Offered>,
@@ -89,12 +86,12 @@ pub(crate) struct HandOver {
     is_handed: Notify,
 }
 
-/// The progress of a hand-over. It decides whether a stop of the tracker or the hand-over comes first.
+/// The progress of a hand-over. A stop of the tracker and the hand-over compete for it.
 #[derive(Debug)]
 enum Progress {
     /// There is none.
     Idle,
-    /// A new process is asked to take over.
+    /// A new process has been asked to take over.
     Asked(Arc<Connection>),
     /// Another process serves.
     Handed,
@@ -108,7 +105,7 @@ impl fmt::Debug for HandOver {
     }
 }
 
-/// Why a tracker was not handed over. It serves as before.
+/// The reason why a hand-over failed. The tracker serves as before.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandOverError {
     #[error("another upgrade, or a change of the listeners, is in progress")]
@@ -123,7 +120,7 @@ pub(crate) enum HandOverError {
     Failed { pid: u32, error: anyhow::Error },
 }
 
-/// A change of the sockets that nothing has adopted yet.
+/// A prepared change of the sockets, not yet adopted.
 pub(crate) struct PendingChange<'a> {
     offered: MutexGuard<'a, Offered>,
     manager: &'a ServiceManager,
@@ -131,14 +128,14 @@ pub(crate) struct PendingChange<'a> {
 }
 
 impl PendingChange<'_> {
-    /// Adopts the change, which the workers are about to adopt as well.
+    /// Adopts the change. The workers are about to adopt it as well.
     pub(crate) fn commit(self) {
         let changes = lock_of(&self.offered.listening).commit(self.change);
         self.manager.change_sockets(&changes);
     }
 }
 
-/// The outcome, for the one who has asked.
+/// Tells the requester the outcome.
 type Report = oneshot::Sender<Result<Handed, HandOverError>>;
 
 impl HandOver {
@@ -152,21 +149,19 @@ impl HandOver {
         }
     }
 
-    /// Returns why the configuration cannot be read again now: a new process has perhaps read it already, and would serve with
-    /// what it says at that time.
+    /// Returns why the configuration cannot be read again now. A new process may have read it already, and would
+    /// serve with the older text.
     pub(crate) fn check_reload(&self) -> Result<(), String> {
         self.unless_upgrading().map(drop)
     }
 
-    /// Returns the parts that another process can take over, unless one is about to.
+    /// Returns the offered parts, unless an upgrade is in progress.
     fn unless_upgrading(&self) -> Result<MutexGuard<'_, Offered>, String> {
         self.offered.try_lock().map_err(|_| "an upgrade is in progress; reload again after it".to_owned())
     }
 
-    /// Binds what `config` lists and `running` does not. No upgrade begins before the outcome is dropped.
-    ///
-    /// # Errors
-    /// Returns which address cannot be bound, and why, or that a new process is about to take the sockets over.
+    /// Binds the addresses that `config` lists and `running` does not. No upgrade begins before the result is dropped.
+    /// The error says which address cannot be bound, and why, or that an upgrade is in progress.
     pub(crate) fn change_sockets(
         &self,
         running: &Config,
@@ -177,7 +172,7 @@ impl HandOver {
         Ok(PendingChange { offered, manager: &self.manager, change })
     }
 
-    /// Leaves the sockets to the workers alone, and to the service manager if it keeps them, unless an upgrade is in progress.
+    /// Leaves the sockets to the workers, and to a service manager that keeps them, unless an upgrade is in progress.
     pub(crate) fn close_sockets(&self) {
         let Ok(offered) = self.unless_upgrading() else { return };
         let mut listening = lock_of(&offered.listening);
@@ -188,8 +183,8 @@ impl HandOver {
         }
     }
 
-    /// Ends a hand-over that is in progress, and permits no other, since the tracker is about to stop. Returns false if another
-    /// process serves already.
+    /// Ends a hand-over in progress and permits no other, since the tracker is about to stop. Returns false if
+    /// another process already serves.
     pub(crate) async fn stop(&self) -> bool {
         if !self.permit_no_more() {
             return false;
@@ -199,12 +194,13 @@ impl HandOver {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // Work that is still in progress then ends with this process.
+        // Remaining work ends with this process.
         let _ended = tokio::time::timeout(END_TIME_MAX, end).await;
         true
     }
 
-    /// Ends the conversation with a new process, and permits no other. Returns false if another process serves already.
+    /// Ends the conversation with a new process, and permits no other. Returns false if another process already
+    /// serves.
     fn permit_no_more(&self) -> bool {
         let mut progress = lock_of(&self.progress);
         match &*progress {
@@ -216,12 +212,12 @@ impl HandOver {
         true
     }
 
-    /// Waits until another process serves.
     pub(crate) async fn handed(&self) {
         self.is_handed.notified().await;
     }
 
-    /// Hands over on a thread of its own, which ends this process later if it succeeds. Returns the outcome.
+    /// Hands over on a separate thread, and returns the outcome. After a success, that thread ends this process
+    /// later.
     pub(crate) async fn begin(self: &Arc<Self>) -> Result<Handed, HandOverError> {
         let (report, outcome) = oneshot::channel();
         let this = Arc::clone(self);
@@ -244,11 +240,11 @@ impl HandOver {
         } else {
             tracing::error!(%error, "not handed over; this process goes on");
         }
-        // The one who has asked may not wait any more.
+        // The requester may have stopped waiting.
         let _ = report.send(Err(error));
     }
 
-    /// Returns why it has failed; otherwise never.
+    /// Returns the reason for a failure. After a success, it never returns.
     fn hand_over(&self, offered: &Offered, report: Report) -> Option<(HandOverError, Report)> {
         let (program, connection) = match self.start() {
             Ok(started) => started,
@@ -259,7 +255,7 @@ impl HandOver {
         let mut report = Some(report);
         let attempt = Attempt { program: &program, connection: &connection, offered, hand_over: self };
         let error = attempt.run(&mut report);
-        // A new process that waits for this one ends by itself, with its exit status.
+        // A new process that waits for this one then ends with its own exit status.
         connection.close();
         if self.ends_attempt() {
             return Some((HandOverError::Stopping, report?));
@@ -275,7 +271,7 @@ impl HandOver {
         Some((error, report?))
     }
 
-    /// Records that the new process is asked to take over. Returns whether the tracker goes on meanwhile.
+    /// Records that the new process was asked to take over. Returns false if the tracker is stopping.
     fn begins_attempt(&self, connection: &Arc<Connection>) -> bool {
         let mut progress = lock_of(&self.progress);
         let goes_on = matches!(*progress, Progress::Idle);
@@ -303,7 +299,7 @@ impl HandOver {
     }
 }
 
-/// The new process has given a reason.
+/// The new process's reason for giving up.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct RefusedByNew(String);
@@ -317,7 +313,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    /// Returns only if it fails.
+    /// Returns only after a failure.
     fn run(&self, report: &mut Option<Report>) -> anyhow::Error {
         if !self.hand_over.begins_attempt(self.connection) {
             return HandOverError::Stopping.into();
@@ -363,7 +359,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Passes the swarms, and with them everything. Returns only if that fails.
+    /// Passes the swarms, and then the service. Returns only after a failure.
     fn pass_swarms(&self, in_memory: bool, begin_ms: u64, report: &mut Option<Report>) -> anyhow::Error {
         let store = &self.offered.store;
         if in_memory {
@@ -393,7 +389,7 @@ impl Attempt<'_> {
             Ok(())
         };
         match self.pass_file(&ToNew::Snapshot, RESTORE_TIME_MAX, snapshot) {
-            // Nothing of this process may change the swarms any more, or answer from them.
+            // From here on, this process may neither change the swarms nor answer from them.
             Ok(ToOld::Resumed) => {
                 let let_go = |report: &mut _| self.let_go(begin_ms, false, report);
                 store.freeze(|_, _| let_go(report)).unwrap_or_else(|| let_go(report))
@@ -418,8 +414,8 @@ impl Attempt<'_> {
         self.receive()
     }
 
-    /// Lets the new process serve, passes connections to it, and ends this process. Returns only if the new process is
-    /// gone before it serves.
+    /// Lets the new process serve, passes connections to it, and ends this process. Returns only if the new process
+    /// ends before it serves.
     fn let_go(&self, begin_ms: u64, in_memory: bool, report: &mut Option<Report>) -> anyhow::Error {
         let Offered { phase, wakers, leave_time, .. } = self.offered;
         let (pid, HandOver { manager, progress, is_handed, .. }) = (self.program.pid, self.hand_over);
@@ -427,7 +423,8 @@ impl Attempt<'_> {
         if matches!(*progress, Progress::Stopping) {
             return HandOverError::Stopping.into();
         }
-        // From here on, it outlives this process. The first message of it to the manager must come from the main process.
+        // From here on, the new process outlives this one. The manager accepts the new process's messages only once
+        // it is the main process.
         self.program.set_serves(true);
         manager.main_pid(pid);
         if let Err(error) = self.send(&ToNew::Serve, &[]) {
@@ -439,16 +436,16 @@ impl Attempt<'_> {
         drop(progress);
         let handed = Handed { pid, gap_ms: clock::monotonic_ms() - begin_ms, in_memory };
         let (departures, departed) = mpsc::channel();
-        // A socket that the other process does not use must not receive any more.
+        // The new process may not use every socket, and an unused one must stop receiving.
         lock_of(&self.offered.listening).leave();
         if in_memory {
-            // Meanwhile the workers still pause, so these are the peers that the image counts.
+            // The workers still pause, so the image counts exactly these peers.
             self.pass_sources();
         }
         phase.leave(wakers, *leave_time, departures);
         tracing::info!(pid = handed.pid, gap_ms = handed.gap_ms, in_memory, "the new process serves");
         if let Some(report) = report.take() {
-            // The one who has asked may not wait any more.
+            // The requester may have stopped waiting.
             let _ = report.send(Ok(handed));
         }
         is_handed.notify_one();
@@ -458,19 +455,18 @@ impl Attempt<'_> {
         process::exit(0)
     }
 
-    /// Passes the sources of all peers of WebTorrent.
     fn pass_sources(&self) {
         let Some(swarms) = &self.offered.counted_swarms else { return };
         swarms.sources(|sources| {
             for sources in sources.chunks(SOURCES_MAX) {
                 let sources = sources.iter().map(|source| source.to_bytes()).collect();
-                // Without it, the limits of sources count some peers twice.
+                // Without this message, the limits of sources count some peers twice.
                 let _ = self.send(&ToNew::Sources { sources }, &[]);
             }
         });
     }
 
-    /// Passes connections until all workers have left. Returns how many.
+    /// Passes connections until all workers have left. Returns their number.
     fn pass_connections(&self, departures: &Receiver<Departure>) -> u64 {
         let Offered { phase, wakers, leave_time, .. } = self.offered;
         let leave_ms = u64::try_from(leave_time.as_millis()).unwrap_or(u64::MAX);
@@ -482,7 +478,7 @@ impl Attempt<'_> {
                 Ok(Departure::EndOfFirst) => {
                     awaited -= 1;
                     if awaited == 0 {
-                        // Without it, the clients wait a little longer.
+                        // Without this message, the clients wait a little longer.
                         let _ = self.send(&ToNew::EndOfFirst, &[]);
                     }
                 }
@@ -490,7 +486,7 @@ impl Attempt<'_> {
                     let DetachedConnection { socket, state, quota: Quota { ip, kind }, unsent } = connection;
                     let is_websocket = kind == ConnectionKind::WebSocket;
                     let message = ToNew::Connection { state, ip, is_websocket, unsent };
-                    // One that cannot be passed is closed.
+                    // A connection that cannot be passed is closed.
                     passed += u64::from(self.send(&message, &[socket.as_fd()]).is_ok());
                 }
                 Err(RecvTimeoutError::Timeout) if clock::monotonic_ms() > end_ms => return passed,

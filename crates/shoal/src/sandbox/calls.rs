@@ -1,15 +1,17 @@
-//! The system calls of the tracker, by role, and the reaction of the kernel to others.
+//! The system calls of the tracker, by role, and the kernel's reaction to others.
 //!
 //! | A call | Reaction | Why |
-//! |---|---|---|
 //! | of its role | it is made | |
-//! | that is in no list | it fails with EPERM, and the kernel logs it | a library may try a call and do without it; a new version of one must not end the tracker |
-//! | for another family of addresses | it fails with EAFNOSUPPORT | the resolver of the C library asks for such sockets and does without |
-//! | `clone3` | it fails with ENOSYS | its flags are out of sight of a filter; the C library uses `clone` then |
-//! | that starts a program or reaches out of the process | the process ends | no code of the tracker contains one, so another's code runs |
+//! | in no list | it fails with EPERM, and the kernel logs it | a library may try a call and do without it; a new
+//! version of one must not end the tracker |
+//! | for another family of addresses | it fails with EAFNOSUPPORT | the resolver of the C library tries such sockets
+//! and does without them |
+//! | `clone3` | it fails with ENOSYS | a filter cannot see its flags; the C library then uses `clone` |
+//! | that starts a program or reaches out of the process | the process ends | the tracker's own code never makes such
+//! a call, so foreign code runs |
 //!
 //! The control plane has one list of system calls. Each worker adds a shorter one when its ring is open. The kernel
-//! combines filters, and a call without conditions on its arguments costs a look into the kernel's bitmap.
+//! combines filters. A call without conditions on its arguments costs one look into the kernel's bitmap.
 
 use std::collections::BTreeMap;
 use std::env::consts::ARCH;
@@ -20,34 +22,32 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
-/// The work of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// Everything that is no worker: the main thread, and those that read files, fetch URLs and manage memory. It opens
-    /// files and connections, and starts threads.
+    /// Every thread other than a worker: the main thread, and those that read files, fetch URLs and manage memory.
+    /// They open files and connections, and start threads.
     Control {
-        /// Whether names of hosts are looked up, for which the C library may load libraries.
+        /// Whether host names are looked up. The C library may load libraries for that.
         loads_libraries: bool,
-        /// Whether there is an XDP data path: its maps change while the tracker runs, and the addresses of the host are asked
-        /// for.
+        /// Whether an XDP data path exists. Its maps change while the tracker runs, and the tracker asks for the
+        /// host's addresses.
         has_data_path: bool,
     },
-    /// Serves requests on sockets that are open. It opens nothing.
+    /// Serves requests on open sockets. Opens nothing.
     Worker {
         /// Whether it uses io_uring.
         has_ring: bool,
-        /// Whether it may have to remove the file of a Unix socket at the end.
+        /// Whether the worker may have to remove the file of a Unix socket at the end.
         removes_files: bool,
     },
 }
 
-/// A filter, and whether the kernel logs what it refuses.
 pub(super) struct Filter {
     pub(super) program: BpfProgram,
     pub(super) is_logged: bool,
 }
 
-/// Calls of every role, with any arguments: memory, time, threads, and descriptors that are open.
+/// Calls of every role, with any arguments: memory, time, threads, and open descriptors.
 const ALL: &[c_long] = &[
     libc::SYS_brk,
     libc::SYS_clock_getres,
@@ -84,7 +84,7 @@ const ALL: &[c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_write,
     libc::SYS_writev,
-    // Sockets that are open.
+    // Open sockets.
     libc::SYS_accept4,
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
@@ -103,7 +103,7 @@ const ALL: &[c_long] = &[
     libc::SYS_shutdown,
 ];
 
-/// Those that newer architectures do not have any more.
+/// Further calls of every role, which newer architectures lack.
 #[cfg(target_arch = "x86_64")]
 const ALL_LEGACY: &[c_long] = &[libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
@@ -159,7 +159,7 @@ const CONTROL: &[c_long] = &[
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
     libc::SYS_sched_setaffinity,
-    // Memory on machines with several nodes, the priority of work in the background, limits, and who runs this.
+    // Memory on machines with several nodes, the priority of background work, limits, and the process's user.
     libc::SYS_get_mempolicy,
     libc::SYS_getegid,
     libc::SYS_geteuid,
@@ -176,7 +176,7 @@ const CONTROL: &[c_long] = &[
     libc::SYS_sched_setattr,
     libc::SYS_sysinfo,
     libc::SYS_uname,
-    // These can only forbid more.
+    // These calls can only take rights away.
     libc::SYS_capget,
     libc::SYS_capset,
     libc::SYS_landlock_restrict_self,
@@ -252,7 +252,7 @@ const FATAL_LEGACY: &[c_long] =
 #[cfg(not(target_arch = "x86_64"))]
 const FATAL_LEGACY: &[c_long] = &[];
 
-/// Commands of `bpf` on maps and links that are open (`enum bpf_cmd` of linux/bpf.h): none loads a program or opens an object.
+/// Commands of `bpf` on open maps and links (`enum bpf_cmd` of linux/bpf.h). None loads a program or opens an object.
 const BPF_COMMANDS: [u64; 6] = [
     1,  // BPF_MAP_LOOKUP_ELEM
     2,  // BPF_MAP_UPDATE_ELEM
@@ -262,15 +262,14 @@ const BPF_COMMANDS: [u64; 6] = [
     29, // BPF_LINK_UPDATE
 ];
 
-/// Families of addresses.
 const FAMILIES: [i32; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
 
-/// Operations on descriptors: of terminals, as the log asks whether it is on one; of blocking; and on what a socket has
-/// queued.
+/// Operations on descriptors: terminal queries, as the log asks whether it writes to one; blocking mode; and queued
+/// bytes of sockets.
 const IOCTLS: [u64; 6] =
     [libc::TCGETS, libc::TIOCGWINSZ, libc::FIONBIO, libc::FIOCLEX, libc::FIONREAD, libc::TIOCOUTQ];
 
-/// Operations of `prctl`: names of threads and of mappings, and the two that only forbid more.
+/// Operations of `prctl`: names of threads and mappings, and the two that only take rights away.
 const PRCTLS: [i32; 5] = [
     libc::PR_GET_NAME,
     libc::PR_SET_NAME,
@@ -286,7 +285,7 @@ pub(super) fn filters(role: Role) -> anyhow::Result<Vec<Filter>> {
     let errno = |errno: i32| SeccompAction::Errno(errno.cast_unsigned());
     let permitted = compile(permitted(role)?, errno(libc::EPERM), SeccompAction::Allow)?;
     let mut filters = vec![Filter { program: permitted, is_logged: true }];
-    // A worker has those of the control plane already.
+    // A worker already has the filters of the control plane.
     if let Role::Control { has_data_path, .. } = role {
         let other_families = socket_families(has_data_path)?;
         let clone3 = Rules::from([(libc::SYS_clone3, Vec::new())]);
@@ -304,7 +303,6 @@ pub(super) fn filters(role: Role) -> anyhow::Result<Vec<Filter>> {
     Ok(filters)
 }
 
-/// Returns the calls that a role may make.
 fn permitted(role: Role) -> anyhow::Result<Rules> {
     let mut calls = vec![ALL, ALL_LEGACY];
     match role {
@@ -318,11 +316,11 @@ fn permitted(role: Role) -> anyhow::Result<Rules> {
     let loads_libraries = matches!(role, Role::Control { loads_libraries: true, .. });
     if let Role::Control { has_data_path: true, .. } = role {
         rules.insert(libc::SYS_bpf, Vec::new());
-        // The C library binds its socket of netlink. The address of an Internet socket is longer (struct sockaddr_nl of
+        // The C library binds its netlink socket. Only that address is so short (struct sockaddr_nl of
         // linux/netlink.h has 12 bytes, sockaddr_in 16).
         rules.insert(libc::SYS_bind, vec![rule(2, SeccompCmpOp::Eq, size_of::<libc::sockaddr_nl>() as u64)?]);
     }
-    // Memory never becomes code; but libraries are loaded as such.
+    // Memory never becomes code, except when libraries are loaded.
     let is_code = libc::PROT_EXEC.cast_unsigned().into();
     rules.insert(libc::SYS_mprotect, vec![rule(2, SeccompCmpOp::MaskedEq(is_code), 0)?]);
     if loads_libraries {
@@ -332,14 +330,14 @@ fn permitted(role: Role) -> anyhow::Result<Rules> {
     }
     rules.insert(libc::SYS_ioctl, one_of(1, IOCTLS)?);
     rules.insert(libc::SYS_prctl, one_of(0, PRCTLS.map(|operation| operation.cast_unsigned().into()))?);
-    // The process can end itself, as `abort` does, but no other.
+    // The process can end itself, as `abort` does, but no other process.
     rules.insert(libc::SYS_tgkill, one_of(0, [std::process::id().into()])?);
-    // A pair of streams reaches no further than its own two ends; one of datagrams can send to any Unix socket.
+    // A pair of streams reaches only its own two ends; a datagram socket of a pair could send to any Unix socket.
     let type_ = 0xf; // SOCK_TYPE_MASK of include/linux/net.h
     let is_stream = rule(1, SeccompCmpOp::MaskedEq(type_), libc::SOCK_STREAM.cast_unsigned().into())?;
     rules.insert(libc::SYS_socketpair, vec![is_stream]);
     if let Role::Control { .. } = role {
-        // Threads, and no processes. `clone3` has a filter of its own, whose answer counts.
+        // Threads only, no processes. Another filter answers `clone3`.
         let is_thread = libc::CLONE_THREAD.cast_unsigned().into();
         rules.insert(libc::SYS_clone, vec![rule(0, SeccompCmpOp::MaskedEq(is_thread), is_thread)?]);
         rules.insert(libc::SYS_clone3, Vec::new());
@@ -347,7 +345,7 @@ fn permitted(role: Role) -> anyhow::Result<Rules> {
     Ok(rules)
 }
 
-/// Returns a rule for sockets of other families. The addresses of the host come from a socket of netlink.
+/// Returns a rule for sockets of other families. The data path reads the host's addresses from a netlink socket.
 fn socket_families(has_data_path: bool) -> anyhow::Result<Rules> {
     let netlink = has_data_path.then_some(libc::AF_NETLINK);
     let families = FAMILIES.into_iter().chain(netlink).map(|family| family.cast_unsigned().into());
@@ -370,7 +368,7 @@ fn rule(argument: u8, operator: SeccompCmpOp, value: u64) -> anyhow::Result<Secc
     SeccompRule::new(vec![condition(argument, operator, value)?]).context("a rule of seccomp")
 }
 
-/// Returns a condition on the lower half of an argument, which is all that the kernel looks at in these calls.
+/// Returns a condition on the lower half of an argument. The kernel ignores the upper half in these calls.
 fn condition(argument: u8, operator: SeccompCmpOp, value: u64) -> anyhow::Result<SeccompCondition> {
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value).context("a rule of seccomp")
 }

@@ -1,25 +1,23 @@
 //! Passes seccomp filters to the kernel.
 //!
-//! `seccompiler` compiles filters, and could install them as well, but not with the flags that are needed here: without
-//! `SPEC_ALLOW`, kernels before Linux 5.16 make every thread with a filter slower, by mitigations against code that
-//! runs in a sandbox to attack its own process; and without `LOG`, the kernel does not log what a filter refuses.
+//! `seccompiler` compiles filters. It could also install them, but lacks two flags. Without `SPEC_ALLOW`, kernels
+//! before Linux 5.16 slow down every thread with a filter, by mitigations against sandboxed code that attacks its own
+//! process. Without `LOG`, the kernel does not log refused calls.
 #![allow(unsafe_code, reason = "a system call that no library wraps with these flags")]
 
 use std::io;
 
 use super::calls::Filter;
 
-/// The threads to which a filter applies, and with them all that they start later.
+/// The threads to which a filter applies. It also applies to all threads that they start later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
     All,
     Calling,
 }
 
-/// Installs a filter on top of those that are installed already. `no_new_privs` must be set.
-///
-/// # Errors
-/// Returns an error if the kernel refuses it, or if a thread has filters that this one does not have.
+/// Installs a filter on top of earlier ones. `no_new_privs` must be set. Fails if the kernel refuses, or if a thread
+/// has filters that this one does not have.
 pub(super) fn install(filter: &Filter, threads: Threads) -> io::Result<()> {
     let mut flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     if threads == Threads::All {
@@ -41,7 +39,7 @@ pub(super) fn install(filter: &Filter, threads: Threads) -> io::Result<()> {
         unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     match result {
         0 => Ok(()),
-        // With TSYNC, this is the thread that differs.
+        // With TSYNC, the result is the thread that differs.
         1.. => Err(io::Error::other(format!("thread {result} has other filters"))),
         _ => Err(io::Error::last_os_error()),
     }

@@ -1,40 +1,40 @@
 //! The files, directories and ports that a running tracker needs, and why: one list, from the configuration alone.
 //!
-//! The sandbox permits these and no others. A reload may need more than the start; the same list then tells what.
+//! The sandbox permits only these. A reload may need more than the start, and the same list shows it.
 //!
-//! Each entry has the key that names the path or port, and its use. The rules of Landlock follow from the list
-//! (`rules`), and so does the check of a reload. A new key with a path is one line here.
+//! Each entry has the key that names the path or port, and its use. The rules of Landlock (`rules`) and the check of
+//! a reload both follow from the list. A new key with a path is one line here.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use shoal_config::{AccessLogTarget, BindAddress, Config, ListSource, SourceUrl};
+use shoal_base::transport::stream::ListenAddress;
+use shoal_config::{AccessLogTarget, Config, ListSource, SourceUrl};
 
 /// A path that the tracker uses after its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// The key that names the path, or else what it is for.
+    /// The key that names the path, or else its purpose.
     pub(crate) why: &'static str,
     pub(crate) path: PathBuf,
     pub(crate) use_: Use,
 }
 
-/// How the tracker uses a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// It reads this file, and any other that takes its place.
+    /// The tracker reads this file, and any file that replaces it.
     ReadFile,
-    /// It reads this directory and everything in it.
+    /// The tracker reads this directory and everything in it.
     ReadTree,
-    /// It appends to this file, creates it, or replaces it by another that it has written beside it.
+    /// The tracker appends to this file, creates it, or replaces it by a new file from the same directory.
     WriteFile,
-    /// It creates, replaces and removes files and directories in this directory, which it makes if there is none.
+    /// The tracker creates, replaces and removes files and directories in this directory, and creates the directory.
     WriteTree,
-    /// It removes this file.
+    /// The tracker removes this file.
     RemoveFile,
 }
 
-/// Where the libraries look up names of hosts, and find the certificate authorities that they trust.
+/// The paths where libraries look up host names and find trusted certificate authorities.
 const FOR_URLS: [&str; 9] = [
     "/etc",
     // The files that `/etc/resolv.conf` may link to.
@@ -55,18 +55,18 @@ const FOR_URLS_VARIABLES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// Ports of redirects and links.
 const PORTS_FOR_URLS: [u16; 2] = [80, 443];
 
-/// The port of servers of names, over TCP.
+/// The port of name servers, over TCP.
 const PORT_OF_NAMES: u16 = 53;
 
-/// Returns every path that a tracker with this configuration, which was read from `file`, needs after its start. It writes to lists
-/// of torrents if the API changes them.
+/// Returns every path that a tracker needs after its start, with this configuration from `file`. It writes to a list
+/// of torrents if the API changes it.
 pub(crate) fn paths(config: &Config, file: Option<&Path>) -> Vec<Need> {
     let is_changed = config.control.listen.is_some();
     paths_with(config, file, if is_changed { Use::WriteFile } else { Use::ReadFile })
 }
 
-/// Returns every path that a tracker needs that reads another configuration while it runs. It can serve with a new list that it
-/// cannot change; the change fails then.
+/// Returns every path that a running tracker needs to reload this configuration. It may serve with a new list that it
+/// cannot write; a change through the API then fails.
 pub(super) fn paths_of_reload(config: &Config, file: Option<&Path>) -> Vec<Need> {
     paths_with(config, file, Use::ReadFile)
 }
@@ -98,7 +98,7 @@ fn paths_with(config: &Config, file: Option<&Path>, torrents: Use) -> Vec<Need> 
     if let AccessLogTarget::File(file) = &config.log.access {
         needs.add("log.access", [file], Use::WriteFile);
     }
-    // So that a reload can name the first file of records.
+    // So a reload can name the first file of records.
     let logs = std::env::var_os("LOGS_DIRECTORY");
     needs.add("LOGS_DIRECTORY", logs.iter().flat_map(std::env::split_paths), Use::WriteTree);
     needs.add("http.listen", socket_files(&config.http.listen), Use::RemoveFile);
@@ -115,7 +115,7 @@ fn paths_with(config: &Config, file: Option<&Path>, torrents: Use) -> Vec<Need> 
     needs.0
 }
 
-/// Returns what a tracker needs that is to remove its control socket when it stops.
+/// Returns the need of a tracker that removes its control socket when it stops.
 pub(crate) fn local_socket(path: &Path) -> Need {
     Need { why: "the control socket", path: path.to_owned(), use_: Use::RemoveFile }
 }
@@ -134,7 +134,7 @@ pub(crate) fn ports(config: &Config) -> BTreeSet<u16> {
     ports
 }
 
-/// Returns whether the tracker looks up names of hosts: those of URLs, or of NATS servers.
+/// Returns whether the tracker looks up host names, for URLs or NATS servers.
 pub(crate) fn looks_up_names(config: &Config) -> bool {
     has_urls(config) || config.cluster.servers.iter().any(|server| server.address().is_none())
 }
@@ -143,7 +143,6 @@ fn has_urls(config: &Config) -> bool {
     urls(config).next().is_some()
 }
 
-/// Returns whether the tracker listens on Unix sockets.
 pub(crate) fn has_socket_files(config: &Config) -> bool {
     socket_files(&config.http.listen).chain(socket_files(&config.tls.listen)).next().is_some()
 }
@@ -181,7 +180,7 @@ fn files(sources: &[ListSource]) -> impl Iterator<Item = &Path> {
 
 fn socket_files(listen: &[shoal_config::Listen]) -> impl Iterator<Item = &Path> {
     listen.iter().filter_map(|listen| match &listen.address {
-        BindAddress::Unix(path) => Some(path.as_path()),
-        BindAddress::Tcp(_) => None,
+        ListenAddress::Unix(path) => Some(path.as_path()),
+        ListenAddress::Tcp(_) => None,
     })
 }

@@ -1,7 +1,7 @@
 //! Landlock: which files, directories and TCP ports the threads of the tracker can still reach.
 //!
-//! Landlock knows files and directories by inode. A file that is replaced has another one, so the rule of a file is that
-//! of its directory: the one that the configuration names, and the one that a link in it leads to.
+//! Landlock knows files and directories by inode. A replaced file has another inode, so the rule of a file applies to
+//! its directory. If the file is a link, a second rule applies to the directory of its target.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,13 +16,13 @@ use landlock::{
 
 use super::needs::{Need, Use};
 
-/// The version of Landlock with everything that is forbidden here. Older kernels forbid the part of it that they know.
+/// The version of Landlock that knows every forbidden operation. Older kernels forbid those that they know.
 const VERSION: ABI = ABI::V7;
 
-/// A directory, or a single file, and what may be done in it.
+/// A directory or a single file, and its permitted operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
-    /// Without links.
+    /// With links resolved.
     path: PathBuf,
     rights: BitFlags<AccessFs>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Grant {
 pub(super) fn grants(need: &Need) -> Vec<Grant> {
     let rights = rights(need.use_);
     if need.use_ == Use::WriteTree {
-        // Its files are for the tracker only. If this fails, the tracker will say so when it writes.
+        // Only the tracker may read the files. If this fails, the tracker reports it when it writes.
         let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&need.path);
     }
     if matches!(need.use_, Use::ReadTree | Use::WriteTree) {
@@ -66,7 +66,7 @@ pub(super) fn ruleset(grants: &[Grant], ports: &BTreeSet<u16>) -> Result<Ruleset
         .scope(Scope::from_all(VERSION))?
         .create()?;
     for grant in grants {
-        // A path may have gone in the meantime.
+        // A path may have vanished meanwhile.
         let Ok(path) = PathFd::new(&grant.path) else { continue };
         rules = rules.add_rule(PathBeneath::new(path, grant.rights))?;
     }
@@ -80,15 +80,14 @@ pub(super) fn ruleset(grants: &[Grant], ports: &BTreeSet<u16>) -> Result<Ruleset
 pub(super) struct Enforced {
     pub(super) files: bool,
     pub(super) ports: bool,
-    /// For the log.
     pub(super) shown: String,
 }
 
-/// Returns whether `held` permit a need that came later.
+/// Returns whether the `held` grants permit a later need.
 pub(super) fn permit(held: &[Grant], need: &Need) -> bool {
     let mut wanted = grants(need);
     if wanted.is_empty() {
-        // It will be beneath a directory that exists.
+        // The path will be beneath a directory that exists.
         wanted.push(Grant { path: resolve(&need.path), rights: rights(need.use_) });
     }
     wanted.iter().all(|wanted| {
@@ -97,7 +96,7 @@ pub(super) fn permit(held: &[Grant], need: &Need) -> bool {
     })
 }
 
-/// Returns what the kernel enforces after rules were applied.
+/// Returns the limits that the kernel enforces with these rules.
 pub(super) fn enforced(status: &RestrictionStatus) -> Enforced {
     let nothing =
         |reason: &str| Enforced { files: false, ports: false, shown: format!("not available: {reason}") };
@@ -116,7 +115,7 @@ pub(super) fn enforced(status: &RestrictionStatus) -> Enforced {
     }
 }
 
-/// Returns the path without links, as far as it exists.
+/// Returns the path with the links of its existing part resolved.
 fn resolve(path: &Path) -> PathBuf {
     let found = path.ancestors().find_map(|above| {
         let rest = path.strip_prefix(above).ok()?;
@@ -126,13 +125,13 @@ fn resolve(path: &Path) -> PathBuf {
     found.unwrap_or_else(|| path.to_owned())
 }
 
-/// Returns what Landlock has to permit for a use. In a directory, all of these apply to everything beneath.
+/// Returns the rights that Landlock must permit for a use. In a directory, they apply to everything beneath.
 fn rights(use_: Use) -> BitFlags<AccessFs> {
     match use_ {
         Use::ReadFile => AccessFs::ReadFile.into(),
         Use::ReadTree => make_bitflags!(AccessFs::{ReadFile | ReadDir}),
         Use::WriteFile => {
-            // The directory is opened to sync a name that has changed.
+            // The directory is opened to sync a changed name.
             make_bitflags!(AccessFs::{ReadFile | ReadDir | WriteFile | Truncate | MakeReg | RemoveFile})
         }
         Use::WriteTree => make_bitflags!(
@@ -142,7 +141,6 @@ fn rights(use_: Use) -> BitFlags<AccessFs> {
     }
 }
 
-/// Returns the directory of a file.
 fn parent(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

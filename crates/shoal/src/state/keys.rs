@@ -1,7 +1,7 @@
-//! The secret keys of a tracker, which its clients and its snapshots depend on.
+//! The secret keys of a tracker. Its clients and its snapshots depend on them.
 //!
-//! With the same keys after a restart, connection ids stay valid, and a snapshot can be read in the order of the tables.
-//! Swarms of private networks return only with the same keys.
+//! With the same keys after a restart, connection ids stay valid, and a snapshot can be read in the order of the
+//! tables. Swarms of private networks return only with the same keys.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,36 +14,28 @@ use shoal_base::file::Fault;
 
 use shoal_runtime::state_directory::{StateDirectory, replace};
 
-/// Size of all keys in bytes.
 const BYTES: usize = 32 + 16 + 16;
 
 const COMMENT: &str = "Secret keys of Shoal. They let others predict its tables and its connection ids.";
 
-/// Size of a key of connection ids in bytes.
 const CONNECTION_BYTES: usize = 16;
 
-/// Secret keys. Clones share the key that a cluster has given.
+/// Clones share the key that a cluster has given.
 #[derive(Clone)]
 pub(crate) struct StateKeys {
     /// The key of the hashes of the store, 16 bytes that early versions used, and the key of connection ids.
     bytes: [u8; BYTES],
-    /// The key of connection ids that all nodes of a cluster have.
+    /// The key of connection ids that all nodes of a cluster share.
     adopted: Arc<Mutex<Option<[u8; CONNECTION_BYTES]>>>,
 }
 
 impl StateKeys {
-    /// Creates new keys.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no random numbers.
     pub(crate) fn random() -> anyhow::Result<Self> {
         Ok(Self::of_bytes(shoal_runtime::random::bytes()?))
     }
 
-    /// Reads the keys of a directory. If there are none, or they are damaged, creates new ones there.
-    ///
-    /// # Errors
-    /// Fails if the file cannot be read or written.
+    /// Reads the keys of a directory. Creates new ones there if the keys are missing or damaged. Fails if the file
+    /// cannot be read or written.
     pub(crate) fn of(directory: &StateDirectory) -> anyhow::Result<Self> {
         let file = directory.keys();
         let shown = file.display();
@@ -66,7 +58,7 @@ impl StateKeys {
         write_secret(file, COMMENT, &self.bytes)
     }
 
-    /// Takes the keys over from another process. Returns `None` if they are not of this form.
+    /// Takes over the keys of another process. Returns `None` if their form differs.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (own, adopted) = bytes.split_at_checked(BYTES)?;
         let keys = Self::of_bytes(own.try_into().ok()?);
@@ -76,13 +68,12 @@ impl StateKeys {
         Some(keys)
     }
 
-    /// Returns the keys, for another process of this tracker.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let adopted = *self.adopted();
         [&self.bytes[..], adopted.as_ref().map_or(&[], |key| &key[..])].concat()
     }
 
-    /// Makes connection ids depend on a key that other trackers have as well.
+    /// Makes connection ids depend on a key that other trackers share.
     pub(crate) fn adopt_connections(&self, key: [u8; CONNECTION_BYTES]) {
         *self.adopted() = Some(key);
     }
@@ -100,12 +91,10 @@ impl StateKeys {
         self.derive(b"shoal holdings")
     }
 
-    /// Returns the secret of the hashes of WebTorrent swarms.
     pub(crate) fn relay(&self) -> [u64; 2] {
         self.derive(b"shoal relay")
     }
 
-    /// Returns a secret for one purpose.
     fn derive(&self, purpose: &[u8]) -> [u64; 2] {
         let digest = digest(&SHA256, &[purpose, &self.bytes].concat());
         let word = |index: usize| {
@@ -114,17 +103,15 @@ impl StateKeys {
         [word(0), word(1)]
     }
 
-    /// Returns the secret of the hashes of the store.
     pub(crate) fn store(&self) -> [u64; 4] {
         core::array::from_fn(|index| u64::from_le_bytes(self.part(8 * index)))
     }
 
-    /// Returns the key of connection ids.
     pub(crate) fn connections(&self) -> [u8; CONNECTION_BYTES] {
         self.adopted().unwrap_or_else(|| self.part(48))
     }
 
-    /// Returns a number that only stores with these keys have, and that tells nothing of them.
+    /// Returns a number that identifies the keys and reveals nothing about them.
     pub(crate) fn id(&self) -> u64 {
         let text = [b"shoal snapshot".as_slice(), &self.bytes[..48]].concat();
         let digest = digest(&SHA256, &text);
@@ -137,13 +124,13 @@ impl StateKeys {
     }
 }
 
-/// Writes secret bytes as a line of hexadecimal digits under a comment, for the owner only.
+/// Writes secret bytes as a commented line of hexadecimal digits, readable for the owner only.
 pub(super) fn write_secret(file: &Path, comment: &str, bytes: &[u8]) -> io::Result<()> {
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     replace(file, |mut new| write!(new, "# {comment}\n{hex}\n").map(|()| (new, ())))
 }
 
-/// Returns the secret bytes in a file, if there is one: none if it is damaged.
+/// Returns the secret bytes in a file. Returns none if the file is missing or damaged.
 pub(super) fn read_secret(file: &Path) -> io::Result<Option<Vec<u8>>> {
     match fs::symlink_metadata(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -1,6 +1,6 @@
 //! Reads a snapshot into the store, before the tracker serves.
 //!
-//! Serving meanwhile would answer sooner, but with few peers, and clients would not ask again for half an hour.
+//! Serving meanwhile would answer sooner, but with few peers, and clients would not return for half an hour.
 
 use std::fs::File;
 use std::io;
@@ -18,34 +18,30 @@ use shoal_runtime::clock;
 /// Number of parts that go to the store in one call.
 const BATCH: usize = 1024;
 
-/// The circumstances under which swarms are read.
+/// The conditions under which swarms are read.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
-    /// The number that stores with the keys of this one have.
+    /// The number that identifies this store's keys, see `StateKeys::id`.
     pub(crate) keys: u64,
-    /// The torrents that may have swarms.
+    /// The lists that decide which torrents may have swarms.
     pub(crate) torrents: Option<&'a TorrentLists>,
-    /// The timeout of peers.
     pub(crate) timeout_s: u32,
     pub(crate) threads: NonZeroUsize,
 }
 
-/// The result of reading a snapshot.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Loaded {
-    /// When the snapshot was begun, in seconds since 1970.
+    /// When the snapshot began, in seconds since 1970.
     pub(crate) begun_unix_s: u64,
-    /// Peers.
     pub(crate) restored: Restored,
-    /// Swarms that were left out because they are of torrents that the lists forbid.
+    /// Swarms that were left out because the lists forbid their torrents.
     pub(crate) forbidden: u64,
-    /// Swarms that were left out because only the keys with which they were written tell their torrents.
+    /// Swarms that were left out because other keys hide their torrents.
     pub(crate) of_other_keys: u64,
-    /// Bytes that are damaged.
     pub(crate) damaged_bytes: u64,
     /// Whether the end of the file is missing.
     pub(crate) is_truncated: bool,
-    /// The content that the file should have.
+    /// The contents that the file should have.
     pub(crate) summary: Option<Summary>,
 }
 
@@ -60,10 +56,8 @@ impl Loaded {
     }
 }
 
-/// Reads a snapshot into a store, by several threads.
-///
-/// # Errors
-/// Fails if the file cannot be read at all. The whole blocks of a damaged one are used.
+/// Reads a snapshot into a store, by several threads. Fails if the file cannot be read at all. A damaged file yields
+/// its intact blocks.
 pub(crate) fn load(store: &Store, file: File, source: &Source<'_>) -> Result<Loaded, Refused> {
     let reader = Reader::new(file)?;
     let header = reader.header().clone();
@@ -84,7 +78,6 @@ pub(crate) fn load(store: &Store, file: File, source: &Source<'_>) -> Result<Loa
     Ok(loaded)
 }
 
-/// A load in progress, which several threads share.
 struct Loading<'a> {
     store: &'a Store,
     source: &'a Source<'a>,
@@ -93,7 +86,6 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    /// Reads blocks until the end of the file.
     fn load(&self) -> io::Result<Loaded> {
         let (mut loaded, mut block) = (Loaded::default(), Block::default());
         loop {
@@ -110,7 +102,7 @@ impl Loading<'_> {
 
     fn take(&self, block: &Block, loaded: &mut Loaded) {
         let Some(set) = block.set() else { return };
-        // A clock that went back counts as one that stood still.
+        // A clock that went back counts as stopped.
         let elapsed_s = clock::unix_s().saturating_sub(block.at_unix_s);
         let elapsed_s = u32::try_from(elapsed_s).unwrap_or(u32::MAX);
         let ages = Ages::new(self.header.timeout_s, self.source.timeout_s, elapsed_s);
@@ -128,7 +120,7 @@ impl Loading<'_> {
         }
     }
 
-    /// Returns the part, unless it may not return, which is counted.
+    /// Returns the part if it may return, and counts it otherwise.
     fn admit<'p>(&self, set: SwarmSet, part: SwarmPart<'p>, loaded: &mut Loaded) -> Option<SwarmPart<'p>> {
         let is_public = matches!(set, SwarmSet::V4 | SwarmSet::V6);
         if !is_public && self.header.keys != self.source.keys {
@@ -148,7 +140,7 @@ impl Loading<'_> {
         if is_public {
             return is_served(id);
         }
-        // One of these is the torrent, and no list contains the others.
+        // One candidate is the torrent, and no list contains the others.
         let candidates = self.store.unmask(id);
         match torrents.allow() {
             Some(_) => candidates.iter().any(is_served),

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -18,23 +17,21 @@ use shoal_runtime::counters::{Saved, SnapshotCounters};
 use shoal_runtime::state_directory::{StateDirectory, replace};
 use shoal_runtime::{background, clock};
 
-/// The kernel writes a snapshot to the disk in pieces of this size, so that little of the page cache waits to be written.
+/// The kernel writes a snapshot to the disk in pieces of this size, so that the page cache holds few unwritten bytes.
 const SYNC_BYTES: u64 = 16 << 20;
 
-/// The work, in nanoseconds, after which the thread pauses for a quarter of it, so that it takes four fifths of a processor
-/// at most.
+/// The thread pauses after this much work in nanoseconds, for a quarter of the time. So it takes at most four fifths
+/// of a processor.
 const WORK_NS: u64 = 1_000_000;
 
-/// Writes snapshots of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct SnapshotWriter {
     pub(crate) store: Arc<Store>,
-    /// The number that stores with the same keys have.
+    /// The number that identifies the store's keys, see `StateKeys::id`.
     pub(crate) keys: u64,
     pub(crate) timeout_s: u32,
 }
 
-/// The store of which snapshots are written, and their directory.
 pub(crate) struct Content {
     pub(crate) directory: StateDirectory,
     pub(crate) writer: SnapshotWriter,
@@ -46,22 +43,19 @@ pub(crate) struct Saver {
     thread: JoinHandle<()>,
 }
 
-/// A request for a snapshot. Its sender learns the outcome.
+/// A request for a snapshot. The sender carries the outcome.
 enum Request {
-    /// Beside the traffic.
+    /// Written while the tracker serves.
     Now(oneshot::Sender<Result<Saved, String>>),
-    /// As fast as possible, and the last one.
+    /// The last snapshot, written as fast as possible.
     Last(oneshot::Sender<Result<Saved, String>>),
 }
 
-/// Requests that may wait. They get the same snapshot.
+/// Maximum number of waiting requests. They share one snapshot.
 const REQUESTS_MAX: usize = 16;
 
 impl Saver {
-    /// Starts the thread, which writes a snapshot every `interval`, if there is one.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads.
+    /// Starts the thread, which writes a snapshot every `interval`, if one is set.
     pub(crate) fn start(
         content: Content,
         mut tickets: Option<TicketFile>,
@@ -77,7 +71,6 @@ impl Saver {
         Ok(Self { requests, thread })
     }
 
-    /// Returns the sender of requests.
     pub(crate) fn requester(&self) -> Requester {
         Requester { requests: self.requests.clone() }
     }
@@ -86,7 +79,7 @@ impl Saver {
     pub(crate) async fn finish(self) -> Result<Saved, String> {
         let (sender, outcome) = oneshot::channel();
         let requests = self.requests;
-        // A snapshot that is in progress comes first.
+        // A snapshot in progress comes first.
         let sent = tokio::task::spawn_blocking(move || requests.send(Request::Last(sender)).is_ok()).await;
         let saved = match sent {
             Ok(true) => outcome.await.unwrap_or_else(|_| Err(GONE.to_owned())),
@@ -99,14 +92,12 @@ impl Saver {
 
 const GONE: &str = "the thread that writes snapshots has ended";
 
-/// Asks for snapshots.
 #[derive(Clone, Debug)]
 pub(crate) struct Requester {
     requests: SyncSender<Request>,
 }
 
 impl Requester {
-    /// Asks for a snapshot, and waits for it.
     pub(crate) async fn save(&self) -> Result<Saved, String> {
         let (sender, outcome) = oneshot::channel();
         self.requests
@@ -160,14 +151,14 @@ fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result
     match written {
         Ok((Summary { parts, peers, .. }, bytes)) => {
             let saved = Saved { begun_unix_s, duration_ms, bytes, swarms: parts, peers };
-            counters.written.fetch_add(1, Ordering::Relaxed);
-            counters.last_unix_s.store(begun_unix_s, Ordering::Relaxed);
-            counters.last_bytes.store(bytes, Ordering::Relaxed);
+            counters.written.add(1);
+            counters.last_unix_s.set(begun_unix_s);
+            counters.last_bytes.set(bytes);
             tracing::info!(file = %file.display(), bytes, swarms = parts, peers, duration_ms, "snapshot");
             Ok(saved)
         }
         Err(error) => {
-            counters.failed.fetch_add(1, Ordering::Relaxed);
+            counters.failed.add(1);
             let error = format!("{} cannot be written: {error}", file.display());
             tracing::error!(error, "no snapshot was written; the one before stays");
             Err(error)
@@ -176,7 +167,7 @@ fn save(content: &Content, is_last: bool, counters: &SnapshotCounters) -> Result
 }
 
 impl SnapshotWriter {
-    /// Writes a snapshot. If it is the last one, it takes as much of a processor as it can get.
+    /// Writes a snapshot. The last one does not pause.
     pub(crate) fn write(
         &self,
         file: File,
@@ -205,8 +196,8 @@ impl SnapshotWriter {
                 rustix::fs::fdatasync(writer.output())?;
             }
             if !is_last {
-                // A kernel may let a worker on this processor wait for the next tick of its clock, some milliseconds. A piece
-                // takes some ten microseconds.
+                // A kernel may let a worker on this processor wait for the next clock tick, some milliseconds. A
+                // piece of work takes some ten microseconds.
                 rustix::thread::sched_yield();
                 worked_ns += clock::precise_ns() - begin_ns;
                 if worked_ns >= WORK_NS {

@@ -9,17 +9,17 @@ use super::keys::{read_secret, write_secret};
 const COMMENT: &str =
     "Secret keys of TLS tickets. They let others read TLS 1.2 connections of the last hours.";
 
-/// The file of the keys of a server. They change every few hours, so the file is written again and again.
+/// The file of a server's ticket keys. It is rewritten when they change, every few hours.
 #[derive(Debug)]
 pub(crate) struct TicketFile {
     file: PathBuf,
     server: Server,
-    /// The version of the keys that are in the file.
+    /// The version of the keys in the file.
     written: Option<u64>,
 }
 
 impl TicketFile {
-    /// Gives a server the keys of the last run, if there are some.
+    /// Restores a server's keys from the last run.
     pub(super) fn open(file: PathBuf, server: Server) -> Self {
         let shown = file.display();
         match read_secret(&file) {
@@ -37,7 +37,6 @@ impl TicketFile {
         Self { file, server, written: None }
     }
 
-    /// Writes the keys if they have changed.
     pub(super) fn update(&mut self) {
         let version = self.server.ticket_keys_version();
         if self.written == Some(version) {

@@ -1,6 +1,6 @@
-//! The start of everything that operators, other nodes and the service manager see, beside workers that serve already.
+//! Starts everything that operators, other nodes and the service manager see, while workers already serve.
 //!
-//! All of it but the threads runs as tasks on the main thread.
+//! Everything except the threads runs as tasks on the main thread.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,10 +33,9 @@ use shoal_runtime::division::Division;
 use shoal_runtime::lists::{self, ListControl};
 use shoal_runtime::log::LogFilter;
 
-/// Everything that the start consumes or reads, apart from the data plane.
+/// The input of the start, apart from the data plane.
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
-    /// The configuration file, if there is one.
     pub(super) file: Option<&'a Path>,
     pub(super) log: LogFilter,
     pub(super) division: Division,
@@ -44,18 +43,14 @@ pub(super) struct Parts<'a> {
     pub(super) sandbox: Sandbox,
     pub(super) manager: ServiceManager,
     pub(super) files: Reloadable,
-    /// The files of a node.
     pub(super) cluster: ClusterFiles,
     pub(super) signals: OperatorSignals,
     /// Changes that the manager does not know of yet.
     pub(super) socket_changes: SocketChanges,
 }
 
-/// Starts the cluster, then everything by which an operator changes the tracker, then the control listener, and tells the service
-/// manager that the tracker is ready.
-///
-/// # Errors
-/// Returns which part cannot be started, and why.
+/// Starts the cluster, the operator's controls and the control listener in this order, and tells the service manager
+/// that the tracker is ready. The error says which part cannot be started, and why.
 pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Result<Running> {
     let Parts {
         config,
@@ -132,7 +127,6 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     Ok(Running { status, control, hand_over, keys, store, drain, cluster, threads, manager })
 }
 
-/// Starts the node of a cluster, if the tracker is one.
 fn start_cluster(
     config: &Config,
     cluster: ClusterFiles,
@@ -150,7 +144,7 @@ fn start_cluster(
     })
 }
 
-/// Returns everything that metrics, the status page and the other pages of the control listener are made of.
+/// Returns the sources of metrics, the status page and the other pages of the control listener.
 fn sources(
     data_plane: &mut DataPlane,
     files: &Reloadable,

@@ -1,7 +1,7 @@
-//! The start of the workers, and of the threads that work for them.
+//! Starts the workers, and the threads that work for them.
 //!
-//! Everything that workers share is made first. Then the threads start, and the tracker serves from the moment when the last worker
-//! is ready, or, if it takes over from another process, when that has let go.
+//! Shared values are made first. Then the threads start. The tracker serves once the last worker is ready and, in an
+//! upgrade, the old process has let go.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -39,12 +39,10 @@ use shoal_runtime::live::Live;
 use shoal_runtime::periodic::PeriodicThread;
 use shoal_runtime::published::Published;
 
-/// Everything that the start consumes or reads.
 pub(super) struct Parts<'a> {
     pub(super) config: &'a Config,
     pub(super) division: &'a Division,
     pub(super) bound: Bound,
-    /// The limits of the workers' system calls, if there are any.
     pub(super) limits: Option<WorkerLimits>,
     pub(super) state: State,
     pub(super) access: Access,
@@ -61,14 +59,11 @@ pub(super) struct DataPlane {
     pub(super) publisher: Arc<Publisher>,
     pub(super) insight: Arc<Insight>,
     pub(super) statistics: Arc<Published<Statistics>>,
-    /// How much the sources hold, if that is limited.
     pub(super) holdings: Option<Arc<Holdings>>,
     pub(super) snapshots: Arc<SnapshotCounters>,
-    /// The parts that another process can take over.
     pub(super) offered: Offered,
     /// The parts that other nodes of a cluster change and read, if the tracker is a node.
     pub(super) node: Option<cluster::Shared>,
-    /// The socket of the control listener, if there is one.
     pub(super) control: Option<ControlSockets>,
 }
 
@@ -82,7 +77,6 @@ pub(super) struct Threads {
     pub(super) pool: WorkerPool,
 }
 
-/// A data plane without threads.
 struct Prepared {
     /// The configuration, without the address families that this host lacks.
     config: Config,
@@ -99,7 +93,6 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Makes everything that the workers share.
     async fn new(parts: Parts<'_>, predecessor: Option<&mut Predecessor>) -> anyhow::Result<Self> {
         let Parts { config, division, bound, limits, state, access, access_target, files, frozen_swarms } =
             parts;
@@ -169,17 +162,15 @@ impl Prepared {
     }
 }
 
-/// Lets workers that find a swarm in the store skip the lists, if the store has no swarm that these forbid.
+/// Lets workers skip the lists for swarms in the store, if the store has no forbidden swarm.
 fn with_permitted_swarms(policy: Policy, continues: bool) -> Policy {
-    // A store that continues may have swarms of torrents that the lists have come to forbid since.
+    // A continued store may have swarms that the lists forbid by now.
     if continues { policy } else { policy.with_permitted_swarms() }
 }
 
 impl DataPlane {
-    /// Starts all threads. A predecessor is taken once it has let go.
-    ///
-    /// # Errors
-    /// Returns which part cannot be started, and why.
+    /// Starts all threads. Takes a predecessor once it has let go. The error says which part cannot be started, and
+    /// why.
     pub(super) async fn start(
         parts: Parts<'_>,
         predecessor: &mut Option<Predecessor>,

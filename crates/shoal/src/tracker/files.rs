@@ -1,7 +1,7 @@
-//! The files that a tracker reads when it starts: its state, and everything that the configuration names.
+//! The files that a tracker reads at its start: its state, and the files that the configuration names.
 //!
-//! They are read in the sandbox and by the user of the tracker, so a file that a reload could not read already prevents the
-//! start. Each is read on a separate thread, since a file system can hang.
+//! The tracker reads them in the sandbox and as its final user, so a file that a reload could not read already
+//! prevents the start. A separate thread reads each file, since a file system can hang.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -27,34 +27,24 @@ use shoal_runtime::token_keys::TokenKeys;
 
 pub(super) struct Files {
     pub(super) state: State,
-    /// The tables of the lists.
     pub(super) access: Access,
-    /// The target of the access log, if there is one.
     pub(super) access_target: Option<OpenTarget>,
     pub(super) reloadable: Reloadable,
-    /// The files of a node.
     pub(super) cluster: ClusterFiles,
 }
 
-/// The files that a reload reads again.
 pub(super) struct Reloadable {
     pub(super) lists: Arc<Mutex<Lists>>,
-    /// The keys of tokens.
     pub(super) token_keys: TokenKeys,
-    /// The certificates of the listeners for clients, if TLS is served.
     pub(super) certificates: Option<Certificates>,
     /// The certificates of the control listener, if it has some.
     pub(super) control_certificates: Option<Certificates>,
-    /// The tokens of the control listener.
     pub(super) control_tokens: TokenSet,
 }
 
 impl Files {
-    /// Reads all files. Lists may take `lists_bytes` of memory. The secret keys of the state are those of the tracker that this one takes over from, or of the swarms
-    /// that it may continue with.
-    ///
-    /// # Errors
-    /// Returns which file cannot be used, and why.
+    /// Reads all files. Lists may take `lists_bytes` of memory. The secret keys come from the tracker that this one
+    /// replaces, or from the frozen swarms. The error says which file cannot be used, and why.
     pub(super) async fn read(
         config: &Config,
         lists_bytes: u64,
@@ -93,15 +83,12 @@ impl Files {
     }
 }
 
-/// Opens every file that a configuration names, and reads those with certificates, keys and tokens as a start does. URLs are not
-/// asked.
-///
-/// # Errors
-/// Returns which key names a file that cannot be used, and why.
+/// Opens every file that a configuration names, and reads certificates, keys and tokens as a start does. Fetches no
+/// URLs. The error says which key names an unusable file, and why.
 pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     Identity::find(config)?;
     for Need { why, path, use_ } in needs::paths(config, None) {
-        // A list is read whole by `shoal access check`, and a tracker may change it.
+        // `shoal access check` reads a whole list, and a tracker may change it.
         if use_ == Use::ReadFile || why.starts_with("access.torrents") {
             let opened = if path.is_dir() {
                 fs::read_dir(&path).map(drop)

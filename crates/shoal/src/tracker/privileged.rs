@@ -1,7 +1,7 @@
 //! The part of a start that needs the privileges of the process.
 //!
-//! It takes the descriptors that were passed to this process, starts the broker, and binds all sockets. It reads only what
-//! these need: the files of the configuration are read later, with the rights that a reload has as well.
+//! It takes the passed descriptors, starts the broker, and binds all sockets. It reads only the files that these
+//! need. Other files are read later, with the rights that a reload has too.
 
 use std::mem;
 use std::path::Path;
@@ -25,25 +25,21 @@ use shoal_runtime::division::Division;
 use shoal_runtime::failure::Failure;
 
 pub(super) struct Privileged {
-    /// The configuration, with the ports of the sockets that a running tracker hands over.
+    /// The configuration, with the ports of handed-over sockets.
     pub(super) config: Config,
     pub(super) division: Division,
     pub(super) broker: Broker,
-    /// The user to change to, if one is configured.
     pub(super) identity: Option<Identity>,
     pub(super) operator_signals: OperatorSignals,
     pub(super) bound: Bound,
     /// The swarms of the last process, if the service manager has kept them.
     pub(super) frozen_swarms: Option<FrozenSwarms>,
-    /// Changes that the manager is told of when the tracker serves. Empty unless this process takes over from another.
+    /// Changes to report to the manager when the tracker serves. Empty unless this process takes over from another.
     pub(super) socket_changes: SocketChanges,
 }
 
 impl Privileged {
-    /// Opens everything in the order in which one part needs another.
-    ///
-    /// # Errors
-    /// Returns which part is missing, and why.
+    /// Opens everything in the order of dependence. The error says which part is missing, and why.
     pub(super) async fn open(
         config: &Config,
         manager: &ServiceManager,
@@ -55,20 +51,20 @@ impl Privileged {
         let config = activation::with_ports_of(config, &handed);
         let Given { sockets: inherited, unused, swarms: frozen_swarms } =
             activation::take(&config, manager, handed)?;
-        // Descriptors that were passed to this process are closed in programs that it starts from here on.
+        // From here on, programs do not inherit the passed descriptors.
         let broker = Broker::spawn(&config);
         let identity = Identity::of(&config)?;
         let frames_bytes = xdp::bytes(&config, &handed_data_path);
         let division = memory::divide(&config, settings::workers(&config), frames_bytes, Path::new(ROOT))
             .map_err(Failure::Configuration)?;
         division.log();
-        // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal in the meantime must not end the
+        // SIGHUP is handled before the certificates are read: a SIGHUP after a renewal meanwhile must not end the
         // tracker.
         let operator_signals = OperatorSignals::take()?;
         let bound = Bound::open(&config, &inherited, handed_data_path).await?;
         let local = bound.control.as_ref().and_then(|control| control.local.as_ref());
         if let Some((local, (user, group))) = local.zip(identity.as_ref().map(Identity::numbers)) {
-            // Root can use it anyway.
+            // Root can use the socket anyway.
             let _ = local.give_to(user, group);
         }
         let mut socket_changes = SocketChanges::default();

@@ -1,7 +1,7 @@
 //! A running tracker: what ends it, and how it stops.
 //!
-//! It stops in the reverse order of its start: first the parts that tell others that all is well, then the workers, then the threads
-//! that hold what they leave, and last the store.
+//! It stops in the reverse order of its start: first the parts that report its health, then the workers, then the
+//! threads that use the workers' results, and last the store.
 
 use std::process;
 use std::sync::Arc;
@@ -29,12 +29,9 @@ const STOP_TIME_MAX: Duration = Duration::from_millis(800);
 
 /// All parts of a running tracker, in the order in which they end after a failure.
 pub(super) struct Running {
-    /// The task that tells the service manager how the tracker is doing.
     pub(super) status: JoinHandle<()>,
-    /// The control listener, if there is one.
     pub(super) control: Option<ControlTask>,
     pub(super) hand_over: Arc<HandOver>,
-    /// The secret keys.
     pub(super) keys: StateKeys,
     pub(super) store: Arc<Store>,
     pub(super) drain: Drain,
@@ -43,25 +40,20 @@ pub(super) struct Running {
     pub(super) manager: ServiceManager,
 }
 
-/// The end of a tracker that has not failed.
 pub(super) enum End {
-    /// It is to stop, for this reason.
+    /// The tracker is to stop, for this reason.
     Stop(String),
     /// Another process serves in its place.
     HandedOver,
 }
 
-/// The task of the control listener, which ends when this is dropped.
+/// The task of the control listener. Dropping this ends the task.
 pub(super) struct ControlTask {
     task: JoinHandle<()>,
     local: Option<Arc<LocalSocket>>,
 }
 
 impl Running {
-    /// Waits for the end.
-    ///
-    /// # Errors
-    /// Returns why a thread has failed.
     pub(super) async fn end(&mut self, signals: &mut Signals) -> Result<End, Failure> {
         let Self { hand_over, drain, cluster, threads, .. } = self;
         let Threads { data_path, collector, memory_thread, pool, .. } = threads;
@@ -81,19 +73,18 @@ impl Running {
         }
     }
 
-    /// Serves the connections that the new process did not get, to their end. The thread of the hand-over ends this process.
+    /// Serves the connections that the new process did not take until they end. The thread of the hand-over ends this
+    /// process.
     pub(super) async fn outlive(self, signals: &mut Signals) -> Result<(), Failure> {
-        // The new process is a node of its own.
+        // The new process is a node itself.
         let _leaving = self.cluster.map(Node::leave);
         self.status.abort();
         drop(self.control);
         process::exit(signals.next().await.exit_code());
     }
 
-    /// Stops all parts, after queued requests are answered. A signal ends the process at once.
-    ///
-    /// # Errors
-    /// Returns which worker does not stop.
+    /// Answers queued requests and stops all parts. A second signal ends the process at once. The error says which
+    /// worker does not stop.
     pub(super) async fn stop(self, reason: &str, signals: &mut Signals) -> Result<(), Failure> {
         let Self { status, control, hand_over, keys, store, cluster, threads, manager, .. } = self;
         let Threads { mut pool, memory_thread, collector, access_log, saver, data_path } = threads;
@@ -103,7 +94,7 @@ impl Running {
         );
         status.abort();
         manager.stopping(reason);
-        // From here on the tracker must not be reported as healthy.
+        // From here on the tracker must not report itself as healthy.
         if let Some(control) = control {
             control.stop();
         }
@@ -129,7 +120,7 @@ impl Running {
                 signal = signals.next() => process::exit(signal.exit_code()),
             }
         }
-        // These threads use the store, and are waited for.
+        // These threads use the store, so their end is awaited.
         drop((memory_thread, collector));
         frozen_swarms::keep(&store, &keys.to_bytes(), &manager);
         tracing::info!("stopped");
@@ -137,7 +128,7 @@ impl Running {
     }
 }
 
-/// Waits until a part fails, if it is there.
+/// Waits until a part fails. Waits forever for an absent part.
 async fn failure_of<P>(
     part: Option<&mut P>,
     failure: impl AsyncFnOnce(&mut P) -> anyhow::Error,

@@ -1,7 +1,7 @@
-//! The swarms of a tracker that starts: where the store lies, and how the swarms of the last process come into it.
+//! The swarms of a starting tracker: the place of the store, and the return of the last process's swarms.
 //!
-//! A store continues in the memory of a running tracker, or in that which the service manager has kept. Otherwise it is new,
-//! and reads a snapshot: that of the running tracker, or the last one of the state.
+//! A store continues in the memory of a running tracker, or in memory that the service manager has kept. Otherwise
+//! the store is new, and reads a snapshot: the running tracker's, or the last one of the state.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,26 +22,21 @@ use crate::settings;
 use crate::state::{State, StateKeys};
 use shoal_runtime::division::Division;
 
-/// Maximum size, for each worker, of the messages from other workers that wait until it next polls, which is a matter of
-/// milliseconds.
+/// Maximum size, for each worker, of the messages that wait for its next poll, some milliseconds.
 const MAILBOX_BYTES_MAX: usize = 16 << 20;
 
 /// The swarms of all protocols, before the first worker begins.
 pub(super) struct OpenedSwarms {
     pub(super) store: Arc<Store>,
-    /// Whether the store is that of another process. It may have swarms that the lists have come to forbid since.
+    /// Whether the store comes from another process. Such a store may have swarms that the lists forbid by now.
     pub(super) continues: bool,
-    /// WebTorrent, if it is served.
     pub(super) webtorrent: Option<WebTorrent>,
-    /// How much the sources hold, if that is limited.
     pub(super) holdings: Option<Arc<Holdings>>,
 }
 
 impl OpenedSwarms {
-    /// Opens the store and brings back the swarms of the last process, except those that `torrents` forbid.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not provide the memory, or a running tracker does not hand its swarms over.
+    /// Opens the store and restores the last process's swarms, except those that `torrents` forbid. Fails if the kernel
+    /// does not provide the memory, or if a running tracker does not hand its swarms over.
     pub(super) async fn open(
         config: &Config,
         division: &Division,
@@ -75,7 +70,7 @@ impl OpenedSwarms {
     }
 }
 
-/// Takes the swarms of a running tracker over: with their memory if possible, and otherwise as a snapshot.
+/// Takes over a running tracker's swarms: with their memory if possible, or else as a snapshot.
 fn take_over(
     config: &Config,
     state: &State,
@@ -97,8 +92,8 @@ fn take_over(
     }
 }
 
-/// Opens the store in the memory of a running tracker, if there is some, or else in new memory. Returns whether it is the
-/// former.
+/// Opens the store in a running tracker's memory, if given, or else in new memory. Returns whether the memory was
+/// given.
 fn open_store(
     config: &Config,
     memory_bytes_max: u64,
@@ -144,7 +139,6 @@ fn open_store(
     Ok((store, is_taken_over))
 }
 
-/// How WebTorrent is served.
 fn webtorrent(
     config: &Config,
     division: &Division,

@@ -1,11 +1,10 @@
-//! Keeps the programs in step with the tracker: keys and their time slots, lists of networks, limits, and the addresses and VLANs of
-//! this host.
+//! Keeps the programs in step with the tracker: keys and their time slots, lists of networks, limits, and the
+//! addresses and VLANs of this host.
 //!
-//! One thread does all of it, several times a second. A program takes the next time slot by itself, and leaves connect requests to the
-//! workers if this thread is late for longer.
+//! One thread does all of it, four times a second, by comparison with the policy.
 //!
-//! The program has a clock without a date. It is told the present slot and when that ends. The thread compares
-//! everything with the policy four times a second.
+//! A program has a clock without a date, so it is told the present slot and the end of the slot. It enters the next
+//! slot by itself. If this thread is later than that, the program leaves connect requests to the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +18,7 @@ use shoal_engine::limits::Activity;
 use shoal_engine::policy::Protocol;
 use shoal_net::QueueLoss;
 use shoal_xdp::interface::{Segment, local_addresses, segments};
-use shoal_xdp::program::{Counts, Link, Maps, Mode, Network, NetworkRule, Program, Settings};
+use shoal_xdp::program::{Counted, Counts, Link, Maps, Mode, Network, NetworkRule, Program, Settings};
 
 use super::rules::{self, Lists, NS_PER_S};
 use super::stats::{DataPathStats, Hook, Shared};
@@ -29,19 +28,19 @@ use shoal_runtime::live::Live;
 use shoal_runtime::periodic::PeriodicThread;
 use shoal_runtime::published::Published;
 
-/// The period of the thread. Bans and lists hold in the driver after this time.
+/// The period of the thread. Bans and lists take effect in the driver after this time.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// Periods between two looks at the addresses and VLANs of this host. Updates that the kernel has refused are tried again then.
+/// Periods between two reads of this host's addresses and VLANs. Updates that the kernel has refused are then tried
+/// again.
 const LOOK_PERIODS: u64 = 8;
 
-/// An interface with its program.
 #[derive(Debug)]
 struct Followed {
     shared: Arc<Shared>,
     interface_index: u32,
     maps: Maps,
-    /// The program, which must stay loaded until its place was taken.
+    /// The program. It must stay loaded until another replaces it.
     program: Program,
     /// The segments that frames of the interface may belong to.
     segments: Vec<Segment>,
@@ -50,19 +49,18 @@ struct Followed {
     has_endpoints: bool,
     has_networks: bool,
     counts: Counts,
-    /// The queues whose sockets are in use, as far as is known.
+    /// The queues whose sockets are in use, by the last report.
     sockets: Vec<(u32, QueueLoss)>,
-    /// The text of the last error, which is not logged again.
+    /// The text of the last error, which is not logged twice.
     failure: Option<String>,
 }
 
-/// The thread that follows. The programs are detached when this is dropped.
+/// The thread that follows. Dropping this detaches the programs.
 pub(crate) struct DataPathThread {
     thread: PeriodicThread,
     stats: Arc<DataPathStats>,
 }
 
-/// The work of the thread.
 #[derive(Debug)]
 struct Follower {
     interfaces: Vec<Followed>,
@@ -72,10 +70,8 @@ struct Follower {
     ids: ConnectionIds,
     /// The secret of the buckets of sources.
     bucket_key: [u64; 2],
-    /// The settings, except those of an interface.
     settings: Settings,
     lists: Lists,
-    /// The IP addresses of this host.
     addresses: Vec<IpAddr>,
     endpoints: BTreeSet<SocketAddr>,
     /// The present slot, and its end by the monotonic clock in nanoseconds.
@@ -86,7 +82,7 @@ struct Follower {
 
 /// The values that programs are told in a period.
 struct News<'f> {
-    /// Those of all interfaces.
+    /// The settings of all interfaces.
     settings: Settings,
     /// The present slot, and its end by the monotonic clock in nanoseconds.
     slot: (u64, u64),
@@ -95,10 +91,8 @@ struct News<'f> {
 }
 
 impl DataPath {
-    /// Begins to follow, on a thread of its own, and with it the service of the programs, if there are any.
-    ///
-    /// # Errors
-    /// Fails if the kernel provides no more threads or no random numbers.
+    /// Begins to follow on a separate thread, which starts the service of the programs, if there are any. Fails if the
+    /// kernel provides no more threads or no random numbers.
     pub(crate) fn follow(self, live: &Arc<Published<Live>>) -> anyhow::Result<Option<DataPathThread>> {
         if self.interfaces.is_empty() {
             return Ok(None);
@@ -128,7 +122,7 @@ impl DataPath {
 }
 
 impl DataPathThread {
-    /// Returns what is read of the data path.
+    /// Returns the figures of the data path.
     pub(crate) fn stats(&self) -> Arc<DataPathStats> {
         Arc::clone(&self.stats)
     }
@@ -168,7 +162,7 @@ impl Follower {
             networks: networks.as_ref(),
         };
         for followed in &mut self.interfaces {
-            // A program that takes the place of another one knows all of it by then.
+            // A program that replaces another one knows everything by then.
             let outcome = followed.tell(&news);
             let outcome = followed.follow_link().and(outcome);
             followed.report(outcome);
@@ -179,7 +173,7 @@ impl Follower {
         self.periods += 1;
     }
 
-    /// Takes what is new in the configuration.
+    /// Adopts new values of the configuration.
     fn take(&mut self, live: &Live) {
         let config = live.policy.config();
         self.ids.replace_key(&live.connection_key, clock::unix_s());
@@ -199,9 +193,9 @@ impl Follower {
         }
     }
 
-    /// Looks at the addresses and VLANs of this host.
+    /// Reads the addresses and VLANs of this host.
     fn look(&mut self, live: &Live) {
-        // Those that were there a moment ago are the best guess.
+        // The last known addresses are the best guess.
         if let Ok(addresses) = local_addresses() {
             self.addresses = addresses;
         }
@@ -215,7 +209,8 @@ impl Follower {
         }
     }
 
-    /// Updates the present slot and its end, which stays the same while the clocks agree: they are read one after the other.
+    /// Updates the present slot and its end. The end stays the same while the clocks agree: the two clocks are read
+    /// one after the other.
     fn update_slot(&mut self) {
         let now = rules::now_ms();
         let (slot, end_s) = slot_at(now.0 / 1000);
@@ -229,7 +224,7 @@ impl Follower {
 impl Followed {
     fn new(attached: Attached) -> Self {
         let Attached { interface, program, maps, link, losses, .. } = attached;
-        // A link of another process holds the program of that one.
+        // A link of another process holds that process's program.
         let is_attached = matches!(link, Attachment::Own(_));
         let hook = Mutex::new(Hook { link: Some(link), is_attached });
         Self {
@@ -247,7 +242,7 @@ impl Followed {
         }
     }
 
-    /// Tells the program the settings; and the endpoints and networks, if it does not know them.
+    /// Tells the program the settings, and the endpoints and networks if it does not know them.
     fn tell(&mut self, news: &News<'_>) -> anyhow::Result<()> {
         let is_native = self.is_native;
         let Self { maps, segments, has_endpoints, has_networks, .. } = self;
@@ -262,7 +257,7 @@ impl Followed {
                 *has_endpoints = told.is_ok();
                 failures.extend(told.err());
             }
-            // Endpoints that do not fit are no reason to serve what is denied.
+            // Endpoints that do not fit are no reason to serve denied networks.
             if let Some((networks, otherwise)) = news.networks.filter(|_| !*has_networks) {
                 let told = maps.set_networks(networks, *otherwise);
                 *has_networks = told.is_ok();
@@ -274,7 +269,7 @@ impl Followed {
         })
     }
 
-    /// Takes over the link of another process, and looks whether the program is still attached.
+    /// Takes over the link of another process, and checks whether the program is still attached.
     fn follow_link(&mut self) -> anyhow::Result<()> {
         let mut hook = self.shared.hook();
         let hook = &mut *hook;
@@ -292,11 +287,11 @@ impl Followed {
         index.map(drop)
     }
 
-    /// Logs an error that was not logged before.
+    /// Logs an error unless it repeats the last one.
     fn report(&mut self, outcome: anyhow::Result<()>) {
         match outcome.map_err(|error| format!("{error:#}")) {
             Ok(()) if self.has_endpoints && self.has_networks => self.failure = None,
-            // It is tried again later.
+            // The update is tried again later.
             Ok(()) => {}
             Err(error) if self.failure.as_ref() == Some(&error) => {}
             Err(error) => {
@@ -306,7 +301,8 @@ impl Followed {
         }
     }
 
-    /// Logs the sockets that workers have given up since the last time: a line for each reason, however many queues there are.
+    /// Logs the sockets that workers have given up since the last time: one line for each reason, for any number of
+    /// queues.
     fn report_losses(&mut self) {
         for (reason, queues) in self.take_losses() {
             tracing::error!(
@@ -335,24 +331,18 @@ impl Followed {
     fn count(&mut self, tally: &mut Tally) {
         let Ok(counts) = self.maps.counts() else { return };
         let before = std::mem::replace(&mut self.counts, counts);
-        tally.add_connects(Family::V4, counts.connects_v4.saturating_sub(before.connects_v4));
-        tally.add_connects(Family::V6, counts.connects_v6.saturating_sub(before.connects_v6));
-        let limited = |counts: &Counts| {
-            [
-                (Kind::Connect, counts.limited_connects),
-                (Kind::Announce, counts.limited_announces),
-                (Kind::Scrape, counts.limited_scrapes),
-            ]
-        };
-        for ((kind, now), (_, before)) in limited(&counts).into_iter().zip(limited(&before)) {
-            tally.add_limited(Family::V4, kind, now[0].saturating_sub(before[0]));
-            tally.add_limited(Family::V6, kind, now[1].saturating_sub(before[1]));
+        let added = |counted| counts.of(counted).saturating_sub(before.of(counted));
+        for (family, connects) in [(Family::V4, Counted::ConnectsV4), (Family::V6, Counted::ConnectsV6)] {
+            tally.add_connects(family, added(connects));
+            for (action, kind) in (0..).zip([Kind::Connect, Kind::Announce, Kind::Scrape]) {
+                tally.add_limited(family, kind, added(Counted::limited(action, family == Family::V6)));
+            }
         }
     }
 }
 
 impl Attachment {
-    /// Returns the link of this process. Takes over that of another one, if this has not happened yet.
+    /// Returns the link of this process. Takes over the other process's link first.
     fn own(&mut self, program: &Program) -> anyhow::Result<&Link> {
         let link = match self {
             Self::Own(link) => return Ok(link),
@@ -362,7 +352,6 @@ impl Attachment {
         self.own(program)
     }
 
-    /// Returns the mode of the program.
     pub(super) fn mode(&self) -> Mode {
         match self {
             Self::Own(link) => link.mode(),

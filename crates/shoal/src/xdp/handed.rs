@@ -1,7 +1,7 @@
-//! The data path of a running tracker, which hands it over.
+//! The data path that a running tracker hands over.
 //!
-//! It consists of descriptors: for each interface the link of its program, and for each queue the AF_XDP socket and the file of its
-//! frames. Their names tell which is which.
+//! It consists of descriptors: for each interface the link of its program, and for each queue the AF_XDP socket and
+//! the file of its frames. Their names identify them.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -14,12 +14,11 @@ const LINK: &str = "xdp-link";
 const SOCKET: &str = "xdp-socket";
 const FRAMES: &str = "xdp-frames";
 
-/// The descriptors of a data path.
 #[derive(Debug, Default)]
 pub(crate) struct HandedDataPath(Vec<(String, OwnedFd)>);
 
 impl HandedDataPath {
-    /// Takes the descriptors of a data path out of those that a running tracker has handed over.
+    /// Takes the descriptors of a data path from all handed-over descriptors.
     pub(crate) fn take(handed: &mut Vec<(String, OwnedFd)>) -> Self {
         let (parts, others) = std::mem::take(handed).into_iter().partition(|(name, _)| is_part(name));
         *handed = others;
@@ -40,7 +39,6 @@ impl HandedDataPath {
         Some(Parts { socket, memory })
     }
 
-    /// Returns the length of the file of the frames of a queue.
     pub(super) fn frames_bytes(&self, interface: &str, queue: u32) -> Option<u64> {
         let [_, frames] = socket_names(interface, queue);
         let (_, file) = self.0.iter().find(|(name, _)| *name == frames)?;
@@ -58,7 +56,6 @@ fn is_part(name: &str) -> bool {
     kind.is_some_and(|kind| [LINK, SOCKET, FRAMES].contains(&kind))
 }
 
-/// Returns the name of the link of an interface.
 pub(super) fn link_name(interface: &str, mode: Mode) -> String {
     format!("{LINK}/{interface}/{}", mode_name(mode))
 }
@@ -68,7 +65,6 @@ pub(super) fn socket_names(interface: &str, queue: u32) -> [String; 2] {
     [SOCKET, FRAMES].map(|kind| format!("{kind}/{interface}/{queue}"))
 }
 
-/// Returns the name of the mode in which a program runs.
 pub(super) const fn mode_name(mode: Mode) -> &'static str {
     match mode {
         Mode::Generic => "generic",

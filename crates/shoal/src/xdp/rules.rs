@@ -17,7 +17,6 @@ use shoal_runtime::live::Live;
 pub(super) const NS_PER_S: u64 = 1_000_000_000;
 const NS_PER_MS: u64 = 1_000_000;
 
-/// The lists that networks come from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lists {
     access: Option<Arc<NetworkTable>>,
@@ -30,15 +29,15 @@ impl Lists {
         Self { access, exempt: live.policy.config().limits.exempt.clone() }
     }
 
-    /// Returns whether they are the same.
+    /// Returns whether the lists are the same.
     pub(super) fn are(&self, other: &Self) -> bool {
         let ours = self.access.as_ref().map(Arc::as_ptr);
         ours == other.access.as_ref().map(Arc::as_ptr) && self.exempt == other.exempt
     }
 }
 
-/// Returns the addresses of the tracker on this host with their ports. `bound` are those that it listens on, and `locals` all
-/// addresses of this host. Loopback addresses have no place in a frame of a network card.
+/// Returns the tracker's addresses on this host with their ports. `bound` are the addresses that it listens on, and
+/// `locals` all addresses of this host. Loopback addresses never occur in a network card's frames.
 pub(super) fn endpoints(
     bound: impl IntoIterator<Item = SocketAddr>,
     locals: &[IpAddr],
@@ -54,7 +53,7 @@ pub(super) fn endpoints(
     bound.into_iter().flat_map(expand).collect()
 }
 
-/// Returns what programs need to make and check connection ids.
+/// Returns the values with which programs make and check connection ids.
 pub(super) fn ids(shared: &SharedIds, now_ms: (u64, u64)) -> Ids {
     let former = shared.former.map(|(keyed, until_s)| (keyed, monotonic_ns_at(until_s, now_ms)));
     Ids { keyed: shared.keyed, former, valid_ns: shared.valid_s.saturating_mul(NS_PER_S) }
@@ -65,7 +64,8 @@ pub(super) fn now_ms() -> (u64, u64) {
     (clock::unix_ms(), clock::monotonic_ms())
 }
 
-/// Returns a time by the wall clock as one by the monotonic clock, in nanoseconds. `now` is the present by both, in milliseconds.
+/// Converts a time of the wall clock to the monotonic clock, in nanoseconds. `now` is the present by both clocks, in
+/// milliseconds.
 pub(super) fn monotonic_ns_at(unix_s: u64, (now_unix_ms, now_ms): (u64, u64)) -> u64 {
     let (now_ns, unix_ms) = (now_ms.saturating_mul(NS_PER_MS), unix_s.saturating_mul(1000));
     let later = unix_ms.saturating_sub(now_unix_ms).saturating_mul(NS_PER_MS);
@@ -73,13 +73,12 @@ pub(super) fn monotonic_ns_at(unix_s: u64, (now_unix_ms, now_ms): (u64, u64)) ->
     now_ns.saturating_add(later).saturating_sub(earlier)
 }
 
-/// Returns the limit of an activity, if it has one.
 pub(super) fn rate(config: &LimitsConfig, activity: Activity) -> Option<Rate> {
     let rate = limits::rate_of(config, activity)?;
     Some(Rate { token_ns: rate.token_ns(), full_ns: rate.full_ns() })
 }
 
-/// Returns the networks for which another rule holds than for all other addresses, and that rule.
+/// Returns the rule for all other addresses, and the networks with a different rule.
 pub(super) fn networks(live: &Live) -> (Vec<Network>, NetworkRule) {
     let all = Arc::new(NetworkTable::default());
     let access = live.policy.access().and_then(|access| access.networks.as_ref()).unwrap_or(&all);

@@ -14,11 +14,11 @@ use super::handed::mode_name;
 #[derive(Debug)]
 pub(crate) struct DataPathStats {
     pub(super) interfaces: Vec<Arc<Shared>>,
-    /// The requests that the programs have answered or dropped, as far as the thread has seen them.
+    /// The requests that the programs have answered or dropped, up to the thread's last count.
     pub(super) requests: Arc<Counters>,
 }
 
-/// The part of an interface that other threads see. None of them waits for an update of the lists.
+/// The part of an interface that other threads see. Updates of the lists do not block their reads.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) name: String,
@@ -26,10 +26,9 @@ pub(super) struct Shared {
     pub(super) hook: Mutex<Hook>,
 }
 
-/// The hook of an interface.
 #[derive(Debug)]
 pub(super) struct Hook {
-    /// None once the program is detached for good.
+    /// `None` once the program is detached for good.
     pub(super) link: Option<Attachment>,
     /// Whether the interface has the program of this process.
     pub(super) is_attached: bool,

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::access_urls::gzip;
 use crate::browser::{self, Browser};
 use crate::client::{Announce, Client};
 use crate::harness::{Tracker, eventually, run, run_locally};
@@ -111,56 +110,14 @@ fn a_denied_torrent_is_refused_with_its_reason_by_every_protocol_and_family() {
             assert_eq!(tracker.metric("shoal_replies_total", &labels), 2, "{labels:?}");
         }
     }
-}
-
-#[test]
-fn only_listed_torrents_are_served_and_the_deny_list_takes_precedence() {
-    let listed = Listed::start(&(line('a', "") + &line('b', "")), &line('a', "on both lists"));
-    let tracker = &listed.tracker;
-    assert_reason(tracker, 'a', Some("on both lists"));
-    assert_reason(tracker, 'b', None);
-    assert_reason(tracker, 'c', Some(NOT_SERVED));
-    let labels =
-        ["protocol=\"udp\"", "family=\"v4\"", "kind=\"announce\"", "outcome=\"torrent_not_allowed\""];
-    assert_eq!(tracker.metric("shoal_replies_total", &labels), 1);
-}
-
-#[test]
-fn a_scrape_of_a_torrent_that_is_not_served_shows_zeros() {
-    let listed = Listed::start("", &line('a', ""));
-    assert_reason(&listed.tracker, 'a', Some(NOT_SERVED));
-    let client = Client::new(listed.tracker.udp[0]);
+    // A scrape shows zeros.
+    let client = Client::new(tracker.udp[0]);
     let counts = &client.scrape(&[info_hash('a')])[0];
     assert_eq!((counts.seeders, counts.leechers, counts.completed), (0, 0, 0));
     let hash = "%61".repeat(20);
-    let body = Web::connect(listed.tracker.http[0], false).get(&format!("/scrape?info_hash={hash}")).body;
+    let body = Web::connect(tracker.http[0], false).get(&format!("/scrape?info_hash={hash}")).body;
     let text = String::from_utf8(body).unwrap();
     assert!(text.contains("d8:completei0e10:downloadedi0e10:incompletei0e"), "{text}");
-}
-
-#[test]
-fn sighup_reads_the_lists_again_and_a_broken_one_keeps_its_entries() {
-    let listed = Listed::start("", &line('a', ""));
-    assert_reason(&listed.tracker, 'a', Some(NOT_SERVED));
-    let reload = |text: &str| {
-        listed.write("deny", text);
-        listed.tracker.signal(Signal::SIGHUP);
-        listed.tracker.wait_for_line("the configuration was read again");
-    };
-    reload(&line('b', "new"));
-    assert_reason(&listed.tracker, 'a', None);
-    assert_reason(&listed.tracker, 'b', Some("new"));
-    reload(&(line('c', "") + "\nnonsense\n"));
-    assert_reason(&listed.tracker, 'b', Some("new"));
-    assert_reason(&listed.tracker, 'c', None);
-    let metric = |name| listed.tracker.metric(name, &["list=\"deny\""]);
-    assert_eq!((metric("shoal_list_torrents"), metric("shoal_list_sources_faulty")), (1, 1));
-    let log = listed.tracker.log();
-    assert!(log.contains("line 3: it does not begin with an info hash"), "{log}");
-    assert!(log.contains(&listed.path("deny").display().to_string()), "{log}");
-    reload("");
-    assert_reason(&listed.tracker, 'b', None);
-    assert_eq!((metric("shoal_list_torrents"), metric("shoal_list_sources_faulty")), (0, 0));
 }
 
 #[test]
@@ -334,34 +291,6 @@ fn an_allow_list_that_appears_ends_all_other_torrents() {
     }
     assert_eq!(listed.tracker.metric("shoal_webtorrent_swarms", &[]), 1);
     drop(browsers);
-}
-
-#[test]
-fn a_directory_of_torrent_files_is_a_list() {
-    let directory = tempfile::tempdir().unwrap();
-    let root = directory.path().join("torrents");
-    fs::create_dir_all(root.join("more")).unwrap();
-    let text = root.display().to_string();
-    let tracker = Tracker::start(&[("SHOAL_ACCESS_TORRENTS_ALLOW", &text)]);
-    let file = |name: &str| format!("d4:infod4:name{}:{name}6:pieces0:ee", name.len());
-    // SHA-1 of the info dictionary of "first", computed by another program.
-    let hash = [
-        0xd7, 0x4a, 0xbb, 0x54, 0xac, 0x5e, 0x08, 0xb2, 0x1c, 0xaa, 0x34, 0xf1, 0xdc, 0x5a, 0xbc, 0x96, 0x03,
-        0xa3, 0xdf, 0xdd,
-    ];
-    let mut client = Web::connect(tracker.http[0], false);
-    let mut is_served = || !client.get(&announce(hash, 6881, "")).body.starts_with(b"d14:failure reason");
-    assert!(!is_served());
-    fs::write(root.join("more/garbage.torrent"), "garbage").unwrap();
-    fs::write(root.join("more/first.torrent"), file("first")).unwrap();
-    eventually("the new torrent is served", || is_served().then_some(()));
-    fs::rename(root.join("more/first.torrent"), root.join("first.torrent")).unwrap();
-    fs::write(root.join("second.torrent"), file("second")).unwrap();
-    assert!(is_served(), "it stays allowed");
-    fs::remove_file(root.join("first.torrent")).unwrap();
-    eventually("the removed torrent is refused", || (!is_served()).then_some(()));
-    let faulty = "garbage.torrent: the file is no bencoded dictionary";
-    eventually("the log names the faulty file", || tracker.log().contains(faulty).then_some(()));
 }
 
 /// Runs `shoal access` with the configuration of a tracker. Returns the exit code, the output and the log.
@@ -565,33 +494,6 @@ fn a_large_change_is_one_line_of_the_log() {
     listed.write("deny", &(0..1000).map(|number| format!("{number:040x}\n")).collect::<String>());
     let line = listed.tracker.wait_for_line("a list has changed");
     assert_eq!((&line["added"], &line["removed"]), (&1000.into(), &1.into()), "{line}");
-}
-
-#[test]
-fn a_list_that_is_read_in_the_background_is_read_as_it_is_at_last_and_others_change_meanwhile() {
-    let directory = tempfile::tempdir().unwrap();
-    // One that is compressed is read in the background like a large one.
-    let [config, deny, compressed] =
-        ["shoal.toml", "deny", "compressed"].map(|name| directory.path().join(name));
-    for (file, torrent) in [(&config, None), (&deny, Some('a')), (&compressed, Some('b'))] {
-        fs::write(file, torrent.map_or_else(String::new, |torrent| line(torrent, ""))).unwrap();
-    }
-    let sources = format!("{},{}", deny.display(), compressed.display());
-    let tracker = Tracker::start_with_path(&config, &[("SHOAL_ACCESS_TORRENTS_DENY", &sources)]);
-    let listed = Listed { tracker, directory };
-    for torrents in [['c', 'd'], ['e', 'f']] {
-        for torrent in torrents {
-            let new = listed.path("new");
-            fs::write(&new, gzip(&line(torrent, ""))).unwrap();
-            fs::rename(new, &compressed).unwrap();
-        }
-        let hash = format!("{:02x}", u32::from(torrents[0])).repeat(20);
-        assert_eq!(access(&listed, &["add", "--deny", &hash]).0, Some(0));
-        torrents.iter().for_each(|torrent| wait_until(&listed.tracker, *torrent, true));
-        wait_until(&listed.tracker, 'b', false);
-    }
-    wait_until(&listed.tracker, 'd', false);
-    wait_until(&listed.tracker, 'a', true);
 }
 
 #[test]

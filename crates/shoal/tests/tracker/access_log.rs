@@ -319,28 +319,6 @@ fn a_full_disk_loses_records_and_nothing_else() {
 }
 
 #[test]
-fn a_folder_that_vanishes_loses_records_until_it_is_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let logs = folder.path().join("logs");
-    fs::create_dir(&logs).unwrap();
-    let file = logs.join("access.log");
-    // Landlock permits directories, and a new one is another, whatever its name.
-    let settings = [("SHOAL_LOG_ACCESS", file.to_str().unwrap()), ("SHOAL_PROCESS_LANDLOCK", "false")];
-    let tracker = Tracker::start(&settings);
-    let client = Client::new(tracker.udp[0]);
-    fs::remove_dir_all(&logs).unwrap();
-    tracker.signal(Signal::SIGUSR1);
-    tracker.wait_for_line("the file of the access log cannot be opened anew");
-    client.connect();
-    eventually("the record is lost", || (records(&tracker, "write_failed") == 1).then_some(()));
-    fs::create_dir(&logs).unwrap();
-    tracker.signal(Signal::SIGUSR1);
-    eventually("the file is back", || file.exists().then_some(()));
-    client.connect();
-    eventually("the record is written", || (read_lines(&file).len() == 1).then_some(()));
-}
-
-#[test]
 fn the_journal_gets_an_entry_for_each_request() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");

@@ -42,7 +42,7 @@ fn hex(torrent: char) -> String {
     format!("{:02x}", u32::from(torrent)).repeat(20)
 }
 
-pub(crate) fn gzip(text: &str) -> Vec<u8> {
+fn gzip(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text.as_bytes()).unwrap();
     encoder.finish().unwrap()
@@ -136,19 +136,6 @@ fn a_server_that_fails_in_any_way_leaves_the_list_as_it_was() {
     wait_until(&tracker, 'b', true);
     wait_until(&tracker, 'a', false);
     assert_eq!(tracker.metric("shoal_list_sources_faulty", &["list=\"deny\""]), 0);
-}
-
-#[test]
-fn endless_data_meets_the_size_limit() {
-    let endless = raw("HTTP/1.1 200 OK\r\n\r\n", Some(b"# a comment without an end\n"));
-    let (folder, server) = (folder(), TestServer::start(endless));
-    let settings = [("SHOAL_ACCESS_TORRENTS_DENY", &*server.url("/")), ("SHOAL_FETCH_SIZE_MAX", "1MiB")];
-    let tracker = start(folder.path(), &settings);
-    let line = tracker.wait_for_line("a list cannot be read as a whole");
-    assert_eq!(line["error"], "the content has more than 1048576 bytes", "{line}");
-    assert_reason(&tracker, 'a', None);
-    let copies = fs::read_dir(folder.path().join("copies")).unwrap();
-    assert_eq!(copies.count(), 0, "nothing is left of it");
 }
 
 #[test]

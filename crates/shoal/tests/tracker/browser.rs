@@ -191,7 +191,7 @@ pub(crate) fn announce(torrent: char, peer: char, offers: usize) -> Value {
 }
 
 /// The offer of this number.
-pub(crate) fn offer(peer: char, number: usize) -> Value {
+fn offer(peer: char, number: usize) -> Value {
     json!({"offer_id": offer_id(peer, number), "offer": {"type": "offer", "sdp": format!("v=0\r\n{peer} {number}")}})
 }
 

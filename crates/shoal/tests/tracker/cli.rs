@@ -77,35 +77,6 @@ fn a_wrong_key_is_told_with_value_line_and_what_is_accepted() {
 }
 
 #[test]
-fn an_unknown_key_is_told_with_the_nearest() {
-    assert!(refusal_of("[announce]\nintervall_s = 900").contains("did you mean announce.interval_s?"));
-}
-
-#[test]
-fn impossible_limits_are_told_with_both_sides() {
-    let words = refusal_of("[announce]\nnumwant_default = 100\nnumwant_max = 60");
-    assert!(words.contains("numwant_default = 100") && words.contains("numwant_max = 60"), "{words}");
-}
-
-#[test]
-fn all_errors_are_told_at_once() {
-    let words = refusal_of("[log]\nlevel = 3\n[udp]\nport = 1\n");
-    assert!(
-        words.contains("2 errors") && words.contains("log.level") && words.contains("udp.port"),
-        "{words}"
-    );
-}
-
-#[test]
-fn a_wrong_environment_variable_is_told_by_name() {
-    for settings in [("SHOAL_ANNOUNCE_INTERVAL_S", "soon"), ("SHOAL_ANNOUNCE_INTERVALL_S", "900")] {
-        let output = run(&[], &[settings]);
-        assert_eq!(output.status.code(), Some(2));
-        assert!(stderr(&output).contains(settings.0), "{}", stderr(&output));
-    }
-}
-
-#[test]
 fn the_secret_key_is_not_printed_back() {
     let output = run(&[], &[("SHOAL_CONNECTION_ID_KEY", "my secret")]);
     assert_eq!(output.status.code(), Some(2));

@@ -19,11 +19,6 @@ pub(crate) const STOPPED: Event = Event::Stopped;
 /// A socket that talks to one tracker.
 pub(crate) struct Client(udp::Client);
 
-/// The head that all requests share.
-pub(crate) fn head(connection_id: u64, action: u32, transaction_id: u32) -> Vec<u8> {
-    [&connection_id.to_be_bytes()[..], &action.to_be_bytes(), &transaction_id.to_be_bytes()].concat()
-}
-
 impl Client {
     /// A client of the tracker at `tracker`, on the loopback address of the same family.
     pub(crate) fn new(tracker: SocketAddr) -> Self {
@@ -94,7 +89,7 @@ impl Client {
     }
 
     /// Reads the answer to an announce.
-    pub(crate) fn read_announced(&self, reply: &[u8], transaction_id: u32) -> Announced {
+    fn read_announced(&self, reply: &[u8], transaction_id: u32) -> Announced {
         let decoded = Reply::decode(reply).expect("a reply");
         assert_eq!(word(reply, 4), transaction_id, "{decoded:?}");
         self.0.announced(decoded).unwrap_or_else(|| panic!("{decoded:?}"))

@@ -111,16 +111,6 @@ fn clusters_with_other_names_are_apart() {
 }
 
 #[test]
-fn a_node_that_stops_says_goodbye() {
-    let nats = Server::start(&Options::default()).expect("the server starts");
-    let one = start("one", &nats.url(), &[]);
-    let mut two = start("two", &nats.url(), &[]);
-    wait_for_nodes(&one, &["two"], "ready");
-    assert!(two.stop().success());
-    wait_for_nodes(&one, &[], "ready");
-}
-
-#[test]
 fn a_tracker_starts_without_nats_and_connects_when_it_is_there() {
     let mut nats = Server::start(&Options::default()).expect("the server starts");
     nats.kill();
@@ -136,10 +126,10 @@ fn a_tracker_starts_without_nats_and_connects_when_it_is_there() {
 }
 
 #[test]
-fn nats_that_is_killed_and_back_is_in_the_log() {
+fn nats_that_is_killed_and_back_is_in_the_log_and_a_node_that_stops_says_goodbye() {
     let mut nats = Server::start(&Options::default()).expect("the server starts");
     let one = start("one", &nats.url(), &[]);
-    let two = start("two", &nats.url(), &[]);
+    let mut two = start("two", &nats.url(), &[]);
     wait_for_nodes(&one, &["two"], "ready");
     nats.kill();
     one.wait_for_line("NATS is away");
@@ -150,6 +140,8 @@ fn nats_that_is_killed_and_back_is_in_the_log() {
     }
     wait_for_nodes(&one, &["two"], "ready");
     eventually("it counts both connections", || (status(&one)["connects"] == 2).then_some(()));
+    assert!(two.stop().success());
+    wait_for_nodes(&one, &[], "ready");
 }
 
 #[test]
@@ -360,15 +352,4 @@ fn files_that_cannot_be_used_refuse_the_start() {
         let expected = format!("cluster.{}: {value}: ", key.to_lowercase());
         assert!(log.contains(&expected) && log.contains(accepted), "{expected}{accepted} is not in\n{log}");
     }
-}
-
-#[test]
-fn a_bad_configuration_is_refused_with_the_key_and_the_value() {
-    let output = run(&[], &[("SHOAL_CLUSTER_SERVERS", "http://nats.example")]);
-    let log = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{log}");
-    assert!(
-        log.contains("cluster.servers = \"http://nats.example\"") && log.contains("nats://10.0.0.1:4222"),
-        "{log}"
-    );
 }

@@ -363,44 +363,6 @@ fn an_upgrade_while_nats_is_away_loses_nothing_and_stores_nothing_twice() {
 }
 
 #[test]
-fn damage_in_a_file_of_a_tracker_that_was_killed_costs_one_batch() {
-    let (site, mut nats, place) = (Site::new(), nats(), Place::new());
-    let settings = place.settings(&[]);
-    let mut tracker = site.start("a", &nats.url(), &settings);
-    wait_for_state(&tracker, "accepted");
-    nats.kill();
-    for round in 0..3_u64 {
-        site.upload_all(&tracker, round * 5..round * 5 + 5);
-        // A record takes more than 50 bytes, and a batch is in its file after a second.
-        eventually("a batch is in a file", || {
-            (credit(&tracker)["spool_bytes"].as_u64() >= Some((round + 1) * 250)).then_some(())
-        });
-    }
-    tracker.signal(Signal::SIGKILL);
-    tracker.wait(PATIENCE);
-    let segment = files(&place).pop().expect("there is a file");
-    let mut bytes = fs::read(&segment).unwrap();
-    // In the first batch.
-    bytes[100] ^= 1;
-    fs::write(&segment, &bytes).unwrap();
-    let tracker = site.start("a", &nats.url(), &settings);
-    let credit = eventually("the others are found", || {
-        Some(credit(&tracker)).filter(|credit| credit["waiting"].as_u64() > Some(0))
-    });
-    let (waiting, lost) = (&credit["waiting"], &credit["lost"]["unreadable"]);
-    assert_eq!(waiting.as_u64().unwrap() + lost.as_u64().unwrap(), 15, "{credit}");
-    nats.restart().expect("it starts again");
-    assert_exact_end(&nats, lost.as_u64().unwrap()..15);
-    assert!(place.file("credit.damaged").exists());
-}
-
-/// Asserts that the stream has these numbers, of batches whose first ones were lost.
-fn assert_exact_end(nats: &Server, numbers: std::ops::Range<u64>) {
-    let batches = wait_for(nats, usize::try_from(numbers.end - numbers.start).unwrap());
-    assert_eq!(uploads(&batches), numbers.collect::<Vec<_>>());
-}
-
-#[test]
 fn a_stream_that_is_there_and_takes_nothing_is_not_accepted() {
     let (site, nats) = (Site::new(), nats());
     let config = json!({
@@ -425,20 +387,6 @@ fn a_stream_that_is_there_and_takes_nothing_is_not_accepted() {
         }
     });
     assert_eq!(tracker.metric("shoal_cluster_credit_accepted", &[]), 0);
-}
-
-#[test]
-fn a_damaged_file_is_moved_aside() {
-    let (site, nats, place) = (Site::new(), nats(), Place::new());
-    fs::create_dir(&place.path).unwrap();
-    let file = place.file("credit-0123456789abcdef-00000000");
-    fs::write(&file, [7; 5000]).unwrap();
-    let tracker = site.start("a", &nats.url(), &place.settings(&[]));
-    tracker.wait_for_line("a file of credit has no head: its batches are lost");
-    assert!(!file.exists() && place.file("credit.damaged").exists());
-    eventually("it is counted", || (credit(&tracker)["lost"]["unreadable"] == 1).then_some(()));
-    site.upload_all(&tracker, 0..3);
-    assert_exact(&nats, 0..3);
 }
 
 #[test]

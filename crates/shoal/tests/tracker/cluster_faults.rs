@@ -230,26 +230,6 @@ fn a_program_without_credentials_reaches_no_node() {
     wait_for_nodes(&one, &["two"], "ready");
 }
 
-#[test]
-fn peers_of_torrents_that_the_lists_forbid_are_refused_and_counted() {
-    let directory = tempfile::tempdir().expect("there is room for files");
-    let denied = directory.path().join("denied");
-    std::fs::write(&denied, "5c".repeat(20) + "\n").expect("there is room for a file");
-    let nats = Server::start(&Options::default()).expect("the server starts");
-    let one = start("one", &nats.url(), &[]);
-    let two = start("two", &nats.url(), &[("SHOAL_ACCESS_TORRENTS_DENY", text(&denied))]);
-    wait_for_nodes(&one, &["two"], "ready");
-    wait_for_nodes(&two, &["one"], "ready");
-    let client = Client::new(one.udp[0]);
-    client.announce(&Announce::seeder(TORRENT, 1001));
-    client.announce(&Announce::seeder([0x74; 20], 1002));
-    eventually("the node has refused one and applied the other", || {
-        let refused = two.metric("shoal_replication_refused_total", &["reason=\"torrent_denied\""]);
-        let [counts] = Client::new(two.udp[0]).scrape(&[[0x74; 20]])[..] else { panic!("one torrent") };
-        (refused == 1 && counts.seeders == 1).then_some(())
-    });
-}
-
 fn text(path: &Path) -> &str {
     path.to_str().expect("temporary paths are text")
 }

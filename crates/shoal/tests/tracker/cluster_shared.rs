@@ -1,6 +1,5 @@
 //! The state that all nodes of a cluster share: real trackers, real NATS servers with JetStream, and clients.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
@@ -655,15 +654,6 @@ fn ticket_keys_that_cannot_be_read_are_replaced() {
     eventually("they are there again", || (request_last(&nats, TICKET_KEYS) == before).then_some(()));
     assert!(client.announce(one.tls[0]));
     assert_eq!(one.log().matches("keys of TLS tickets cannot be read").count(), 1);
-}
-
-#[test]
-fn a_node_without_nats_serves_at_once() {
-    let port =
-        TcpListener::bind("127.0.0.1:0").expect("there are ports").local_addr().expect("it is bound").port();
-    let one = start_alone("one", &format!("nats://127.0.0.1:{port}"), &[]);
-    assert_eq!(refusal(&one, TORRENT), None);
-    assert_eq!(shared(&one)["state"], "away");
 }
 
 #[test]

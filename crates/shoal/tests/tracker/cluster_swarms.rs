@@ -152,31 +152,3 @@ fn a_node_that_is_killed_takes_its_browsers_along_and_the_others_serve_on() {
         wait_for_ports(tracker, &[1001]);
     }
 }
-
-#[test]
-fn announces_while_nats_is_away_arrive_when_it_is_back() {
-    let mut nats = Server::start(&Options::default()).expect("the server starts");
-    let [one, two] = ["one", "two"].map(|name| start(name, &nats.url(), &[]));
-    wait_for_nodes(&one, &["two"], "ready");
-    nats.kill();
-    one.wait_for_line("NATS is away");
-    two.wait_for_line("NATS is away");
-    Client::new(one.udp[0]).announce(&Announce::seeder(TORRENT, 1001));
-    Client::new(two.udp[0]).announce(&Announce::seeder(TORRENT, 1002));
-    assert_eq!(ports(&one), BTreeSet::from([1001]));
-    nats.restart().expect("its port is free");
-    for tracker in [&one, &two] {
-        wait_for_ports(tracker, &[1001, 1002]);
-    }
-}
-
-#[test]
-fn a_server_of_three_may_end() {
-    let mut nodes = Nodes::start(&[]);
-    nodes.nats.servers.remove(0);
-    let [one, two, three] = &nodes.trackers[..] else { panic!("three nodes") };
-    Client::new(two.udp[0]).announce(&Announce::seeder(TORRENT, 1001));
-    wait_for_ports(three, &[1001]);
-    // The node of that server serves alone.
-    assert_eq!(ports(one), BTreeSet::new());
-}

@@ -14,7 +14,6 @@ over_every_way!(
     all_protocols_count_towards_one_limit_of_peers,
     peers_beyond_the_limit_are_refused_with_the_reason_on_request,
     all_protocols_count_towards_one_limit_of_torrents,
-    many_ports_of_one_address_count_as_many_peers,
 );
 
 const PEERS_REASON: &str = "your address has as many peers as this tracker allows";
@@ -127,16 +126,6 @@ fn all_protocols_count_towards_one_limit_of_torrents(way: Way) {
     assert!(is_in(&host.get(3, 1, "")));
 }
 
-fn many_ports_of_one_address_count_as_many_peers(way: Way) {
-    let tracker = way.start(&[("SHOAL_LIMITS_PEERS_PER_SOURCE_MAX", "10")]);
-    let mut host = Host::new(way, &tracker);
-    let most = |most: u32, count: u32| most.max(count);
-    let over_udp = (1..40).map(|port| host.udp.announce(&Announce::leecher(hash(1), port)).leechers);
-    assert_eq!(over_udp.fold(0, most), 10);
-    assert!((1000..1040).all(|port| !is_in(&host.get(2, port, ""))), "no torrent takes another one");
-    assert_eq!(unregistered(&tracker, "http", "peers_per_source"), 40);
-}
-
 /// Announces over HTTP for a client that a trusted proxy names. Returns the body.
 fn by_proxy(web: &mut Web, client: &str, torrent: u32, port: u16) -> String {
     let target = announce(hash(torrent), port, "&compact=1");
@@ -184,22 +173,6 @@ fn a_source_gets_no_more_than_its_share_of_a_torrent() {
         assert_eq!(got, 90 + 10, "a tenth of the torrent is its own");
         assert_eq!(unregistered(&tracker, "http", "swarm_share"), 39 - 10);
     }
-}
-
-#[test]
-fn a_page_gets_no_more_than_its_share_of_a_torrent() {
-    let tracker =
-        Tracker::start(&[("SHOAL_LIMITS_SWARM_SHARE_MAX", "10"), ("SHOAL_LIMITS_REFUSE_EXCESS", "true")]);
-    let pages: Vec<_> = (0..6).map(|_| Browser::open(Way::PLAIN, &tracker)).collect();
-    let replies = pages.into_iter().zip('a'..).map(|(mut page, id)| {
-        let reply = page.ask(&browser::announce('t', id, 0));
-        (page, reply)
-    });
-    let replies: Vec<_> = replies.collect();
-    let counts: Vec<_> = replies.iter().map(|(_, reply)| reply["incomplete"].as_u64()).collect();
-    assert_eq!(counts, [Some(1), Some(2), Some(3), Some(4), None, None]);
-    let reason = "too large a part of this torrent's peers has your address";
-    assert!(replies[4..].iter().all(|(_, reply)| reply["failure reason"] == reason));
 }
 
 #[test]

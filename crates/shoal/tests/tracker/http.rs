@@ -1,11 +1,9 @@
 //! HTTP and HTTPS from outside, each rule over both families, plain and TLS.
 
-mod announce;
 mod browsers;
 mod certificates;
 mod conformance;
 mod counters;
-mod interoperability;
 mod limits;
 mod proxy;
 mod stop;

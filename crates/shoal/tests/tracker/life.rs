@@ -98,14 +98,26 @@ fn a_worker_that_does_not_stop_is_told_and_is_exit_code_1() {
 }
 
 #[test]
-fn a_udp_port_in_use_is_exit_code_1_and_words_that_help() {
-    let other = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let address = other.local_addr().unwrap().to_string();
-    let output = run(&[], &[("SHOAL_UDP_LISTEN", &address), ("SHOAL_CONTROL_LISTEN", "")]);
-    assert_eq!(output.status.code(), Some(1));
-    let words = String::from_utf8(output.stderr).unwrap();
-    for word in [&*address, "in use", "ss -lunp", "udp.listen"] {
-        assert!(words.contains(word), "{word} is not in\n{words}");
+fn an_address_that_cannot_be_bound_is_exit_code_1_and_words_that_help() {
+    let (udp, control) = (UdpSocket::bind("127.0.0.1:0").unwrap(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let [udp, control] = [udp.local_addr(), control.local_addr()].map(|address| address.unwrap().to_string());
+    let free = "127.0.0.1:0";
+    for (udp_listen, control_listen, words) in [
+        (&*udp, "", &[&*udp, "in use", "ss -lunp", "udp.listen"][..]),
+        ("192.0.2.1:6969", "", &["192.0.2.1", "udp.listen"]),
+        (free, &control, &[&control, "control.listen"]),
+    ] {
+        let settings = [
+            ("SHOAL_UDP_LISTEN", udp_listen),
+            ("SHOAL_HTTP_LISTEN", free),
+            ("SHOAL_CONTROL_LISTEN", control_listen),
+        ];
+        let output = run(&[], &settings);
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8(output.stderr).unwrap();
+        for word in words {
+            assert!(said.contains(word), "{word} is not in\n{said}");
+        }
     }
 }
 
@@ -117,29 +129,6 @@ fn a_second_tracker_on_the_same_port_does_not_start() {
     let output = run(&[], &[("SHOAL_UDP_LISTEN", &address), ("SHOAL_CONTROL_LISTEN", "")]);
     assert_eq!(output.status.code(), Some(1));
     Client::new(tracker.udp[0]).connect();
-}
-
-#[test]
-fn a_control_port_in_use_is_exit_code_1_and_words_that_help() {
-    let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = other.local_addr().unwrap().to_string();
-    let settings = [
-        ("SHOAL_UDP_LISTEN", "127.0.0.1:0"),
-        ("SHOAL_HTTP_LISTEN", "127.0.0.1:0"),
-        ("SHOAL_CONTROL_LISTEN", &address),
-    ];
-    let output = run(&[], &settings);
-    assert_eq!(output.status.code(), Some(1));
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert!(words.contains(&address) && words.contains("control.listen"), "{words}");
-}
-
-#[test]
-fn an_address_of_another_host_is_exit_code_1_and_words_that_help() {
-    let output = run(&[], &[("SHOAL_UDP_LISTEN", "192.0.2.1:6969"), ("SHOAL_CONTROL_LISTEN", "")]);
-    assert_eq!(output.status.code(), Some(1));
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert!(words.contains("192.0.2.1") && words.contains("udp.listen"), "{words}");
 }
 
 #[test]

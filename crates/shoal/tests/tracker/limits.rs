@@ -1,23 +1,15 @@
-//! Limits of sources, on every protocol and family: the first requests are served, then some are refused in the form of
-//! the protocol, and other sources notice nothing.
+//! Limits of sources: upgrades, connections and reloads.
 
 use std::io::Write;
 
 use nix::sys::signal::Signal;
 
-use crate::browser::{self, Browser};
-use crate::client::{Announce, Client, ERROR, connect_packet, word};
+use crate::browser::Browser;
+use crate::client::{Announce, Client, ERROR, word};
 use crate::harness::{Tracker, eventually};
-use crate::http::{Way, over_every_way};
+use crate::http::Way;
 use crate::udp::hash;
-use crate::web::{Answer, Web, announce, tcp, tcp_from};
-
-over_every_way!(
-    http_requests_beyond_the_limit_are_told_when_to_come_again,
-    messages_of_web_pages_beyond_the_limit_are_refused,
-    upgrades_beyond_the_limit_get_429,
-    connections_beyond_the_limit_are_refused,
-);
+use crate::web::{announce, tcp};
 
 /// Requests that a source may send at once, at one a second.
 const BURST: usize = 3;
@@ -26,41 +18,9 @@ const BURST_S: (&str, &str) = ("SHOAL_LIMITS_BURST_S", "3");
 /// A number of requests of which some are refused even if a busy machine takes seconds for them.
 const REQUESTS: usize = 50;
 
-const REASON: &str = "your address sends more requests than this tracker allows, try again later";
-
-fn is_refused(answer: &Answer) -> bool {
-    let body = String::from_utf8_lossy(&answer.body);
-    assert_eq!(answer.status, 200);
-    let refused = body.contains(REASON);
-    // BEP 31.
-    assert_eq!(body.contains("8:retry ini1e"), refused, "{body}");
-    refused
-}
-
-fn http_requests_beyond_the_limit_are_told_when_to_come_again(way: Way) {
-    let tracker = way.start(&[("SHOAL_LIMITS_HTTP_REQUESTS_PER_S", "1"), BURST_S]);
-    let mut web = way.connect(&tracker);
-    let refused: Vec<bool> = (0..REQUESTS).map(|_| is_refused(&web.get(&announce(hash(1), 1, "")))).collect();
-    assert!(refused[..BURST].iter().all(|refused| !refused) && refused.contains(&true));
-    let count = refused.iter().filter(|refused| **refused).count() as u64;
-    let labels = ["protocol=\"http\"", "outcome=\"rate_limited\""];
-    assert_eq!(tracker.metric("shoal_replies_total", &labels), count);
-    // The other family is another source.
-    assert!(!is_refused(&way.over_other_family().connect(&tracker).get(&announce(hash(1), 1, ""))));
-}
-
-fn messages_of_web_pages_beyond_the_limit_are_refused(way: Way) {
-    let tracker = way.start(&[("SHOAL_LIMITS_WEBTORRENT_REQUESTS_PER_S", "1"), BURST_S]);
-    let mut page = Browser::open(way, &tracker);
-    let replies: Vec<_> = (0..REQUESTS).map(|_| page.ask(&browser::announce('t', 'a', 0))).collect();
-    let refused = replies.iter().filter(|reply| reply["failure reason"] == REASON).count();
-    assert!(refused > 0 && replies[0]["interval"].is_number(), "{replies:?}");
-    page.check();
-    let mut other = Browser::open(way.over_other_family(), &tracker);
-    assert!(other.ask(&browser::announce('t', 'b', 0))["interval"].is_number());
-}
-
-fn upgrades_beyond_the_limit_get_429(way: Way) {
+#[test]
+fn upgrades_beyond_the_limit_get_429() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_LIMITS_WEBTORRENT_REQUESTS_PER_S", "1"), BURST_S]);
     let knock = |way: Way| Browser::knock(way.address(&tracker), way.tls(), &[]).err();
     let refused: Vec<_> = (0..REQUESTS).filter_map(|_| knock(way)).collect();
@@ -70,7 +30,9 @@ fn upgrades_beyond_the_limit_get_429(way: Way) {
     assert_eq!(knock(way.over_other_family()), None);
 }
 
-fn connections_beyond_the_limit_are_refused(way: Way) {
+#[test]
+fn connections_beyond_the_limit_are_refused() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_LIMITS_TCP_CONNECTS_PER_S", "1"), BURST_S]);
     for _ in 0..BURST {
         assert_eq!(way.connect(&tracker).get(&announce(hash(1), 1, "")).status, 200);
@@ -90,94 +52,6 @@ fn announces_over_udp(client: &Client) -> Vec<bool> {
     let id = client.connect();
     let packet = Announce::leecher(hash(1), 6881).packet(id, 5);
     (0..REQUESTS).map(|_| word(&client.ask(&packet), 0) == ERROR).collect()
-}
-
-#[test]
-fn udp_requests_beyond_the_limit_get_an_error() {
-    for io in ["mmsg", "auto"] {
-        for family in [0, 1] {
-            let tracker =
-                Tracker::start(&[("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "1"), BURST_S, ("SHOAL_UDP_IO", io)]);
-            let client = Client::new(tracker.udp[family]);
-            let refused = announces_over_udp(&client);
-            assert!(refused[..BURST].iter().all(|refused| !refused) && refused.contains(&true));
-            let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
-            eventually("the reason is told", || {
-                let reply = client.ask(&packet);
-                (word(&reply, 0) == ERROR && reply[8..] == *REASON.as_bytes()).then_some(())
-            });
-            assert!(!announces_over_udp(&Client::new(tracker.udp[1 - family]))[0], "another source");
-        }
-    }
-}
-
-#[test]
-fn udp_requests_beyond_the_limit_can_be_dropped() {
-    let tracker = Tracker::start(&[
-        ("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "1"),
-        BURST_S,
-        ("SHOAL_LIMITS_UDP_SILENT", "true"),
-    ]);
-    let client = Client::new(tracker.udp[0]);
-    let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
-    (0..REQUESTS).for_each(|_| client.send(&packet));
-    eventually("some are dropped", || {
-        (tracker.metric("shoal_drops_total", &["reason=\"rate_limited\""]) > 0).then_some(())
-    });
-}
-
-#[test]
-fn connection_ids_can_be_limited() {
-    let tracker = Tracker::start(&[("SHOAL_LIMITS_UDP_CONNECTS_PER_S", "1"), BURST_S]);
-    let client = Client::new(tracker.udp[0]);
-    let id = client.connect();
-    (0..REQUESTS).for_each(|_| client.send(&connect_packet(1)));
-    eventually("some are dropped", || {
-        (tracker.metric("shoal_drops_total", &["reason=\"rate_limited\""]) > 0).then_some(())
-    });
-    // Its id is as good as before.
-    let neighbour = Client::from_ip("127.0.0.9".parse().unwrap(), tracker.udp[0]);
-    neighbour.connect();
-    client.send(&Announce::leecher(hash(1), 6881).packet(id, 5));
-    eventually("the announce is answered", || (word(&client.receive(), 0) == 1).then_some(()));
-}
-
-#[test]
-fn exempt_networks_have_no_limits() {
-    let tracker = Tracker::start(&[
-        ("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "1"),
-        ("SHOAL_LIMITS_HTTP_REQUESTS_PER_S", "1"),
-        BURST_S,
-        ("SHOAL_LIMITS_EXEMPT", "127.0.0.8/29,::1"),
-    ]);
-    let exempt = Client::from_ip("127.0.0.9".parse().unwrap(), tracker.udp[0]);
-    assert!(announces_over_udp(&exempt).iter().all(|refused| !refused));
-    assert!(announces_over_udp(&Client::new(tracker.udp[1])).iter().all(|refused| !refused));
-    assert!(announces_over_udp(&Client::new(tracker.udp[0])).contains(&true));
-    let mut web = Web::over(tcp_from([127, 0, 0, 10], tracker.http[0]));
-    assert!((0..REQUESTS).all(|_| !is_refused(&web.get(&announce(hash(1), 1, "")))));
-}
-
-#[test]
-fn the_source_is_the_client_that_a_trusted_proxy_names() {
-    let tracker = Tracker::start(&[
-        ("SHOAL_LIMITS_HTTP_REQUESTS_PER_S", "1"),
-        BURST_S,
-        ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
-        ("SHOAL_PROXY_HEADER", "x-real-ip"),
-    ]);
-    let mut web = Web::connect(tracker.http[0], false);
-    let mut refused = |client: &str| {
-        let target = announce(hash(1), 1, "");
-        web.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\nX-Real-IP: {client}\r\n\r\n").as_bytes());
-        is_refused(&web.answer())
-    };
-    let of_one: Vec<bool> = (0..REQUESTS).map(|_| refused("198.51.100.7")).collect();
-    assert!(!of_one[0] && of_one.contains(&true));
-    assert!((0..BURST).all(|_| !refused("198.51.100.8")), "another client of the same proxy");
-    let of_network: Vec<bool> =
-        (0..REQUESTS).map(|number| refused(&format!("2001:db8::{number:x}"))).collect();
-    assert!(of_network.contains(&true), "a /64 is one source");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Rules about networks, clients and ports, on every protocol and family.
+//! Rules about networks and clients.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +10,9 @@ use crate::client::{Announce, Client, STOPPED, word};
 use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_way};
 use crate::udp::hash;
-use crate::web::{Web, announce, tcp_from};
+use crate::web::{Web, announce};
 
-over_every_way!(
-    a_denied_network_is_refused_over_http_and_webtorrent,
-    a_denied_client_is_told_why,
-    a_denied_port_is_served_and_never_handed_out,
-);
+over_every_way!(a_denied_network_is_refused_over_http_and_webtorrent);
 
 const NETWORK_REFUSED: &str = "your network is not served by this tracker";
 
@@ -48,37 +44,6 @@ fn a_denied_network_is_refused_over_http_and_webtorrent(way: Way) {
     assert_eq!(tracker.metric("shoal_replies_total", &labels), 2);
 }
 
-fn a_denied_client_is_told_why(way: Way) {
-    let tracker = way.start(&[("SHOAL_ACCESS_CLIENTS_DENY", "TT<0.0.1 please update,-XX")]);
-    let mut web = way.connect(&tracker);
-    let refused = body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-TT0000-"));
-    assert!(refused.contains("please update"), "{refused}");
-    let refused = body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-XX0001-"));
-    assert!(refused.contains("your client is not served by this tracker"), "{refused}");
-    assert!(!body(&mut web, &announce(hash(1), 1, "").replace("-TT0001-", "-TT0010-")).contains("failure"));
-    let labels = ["protocol=\"http\"", "outcome=\"client_denied\""];
-    assert_eq!(tracker.metric("shoal_replies_total", &labels), 2);
-    let mut page = Browser::open(way, &tracker);
-    assert!(page.ask(&browser::announce('t', 'a', 0))["interval"].is_number());
-    let client = Client::new(tracker.udp[usize::from(way.is_v6())]);
-    let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
-    assert_eq!(client.refusal(&packet), "your client is not served by this tracker");
-}
-
-fn a_denied_port_is_served_and_never_handed_out(way: Way) {
-    let tracker = way.start(&[("SHOAL_ACCESS_PORTS_DENY", "1-1023,6881")]);
-    let mut web = way.connect(&tracker);
-    let count = |answer: &str| (answer.contains("10:incompletei1e"), answer.contains("failure"));
-    for port in [25, 6881] {
-        let answer = body(&mut web, &announce(hash(1), port, "&compact=1"));
-        assert_eq!(count(&answer), (false, false), "{answer}");
-    }
-    let answer = body(&mut web, &announce(hash(1), 1024, "&compact=1"));
-    assert_eq!(count(&answer), (true, false), "{answer}");
-    let client = Client::new(tracker.udp[usize::from(way.is_v6())]);
-    assert_eq!(client.announce(&Announce::leecher(hash(1), 53)).leechers, 1, "the one of HTTP");
-}
-
 #[test]
 fn networks_hold_over_udp_and_follow_their_files() {
     let directory = tempfile::tempdir().unwrap();
@@ -105,27 +70,6 @@ fn networks_hold_over_udp_and_follow_their_files() {
     tracker.wait_for_line("the configuration was read again");
     assert_eq!(served.refusal(&packet(&served)), NETWORK_REFUSED);
     assert_eq!(word(&denied.ask(&packet(&denied)), 0), 1);
-}
-
-#[test]
-fn the_network_is_that_of_the_client_that_a_trusted_proxy_names() {
-    let directory = tempfile::tempdir().unwrap();
-    let deny = list(directory.path(), "deny", "198.51.100.0/24\n2001:db8::/32\n");
-    let tracker = Tracker::start(&[
-        ("SHOAL_ACCESS_NETWORKS_DENY", &deny),
-        ("SHOAL_PROXY_TRUSTED", "127.0.0.1/32"),
-        ("SHOAL_PROXY_HEADER", "x-forwarded-for"),
-    ]);
-    let ask = |mut web: Web, client: &str| {
-        let target = announce(hash(1), 1, "");
-        web.send(format!("GET {target} HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: {client}\r\n\r\n").as_bytes());
-        String::from_utf8_lossy(&web.answer().body).contains(NETWORK_REFUSED)
-    };
-    let by_proxy = |client| ask(Web::connect(tracker.http[0], false), client);
-    assert!(by_proxy("198.51.100.7") && by_proxy("2001:db8::1") && by_proxy("::ffff:198.51.100.7"));
-    assert!(!by_proxy("203.0.113.7"));
-    // Another host cannot name a client, neither to be served nor to be refused.
-    assert!(!ask(Web::over(tcp_from([127, 0, 0, 2], tracker.http[0])), "198.51.100.7"));
 }
 
 #[test]

@@ -7,15 +7,9 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::client::{Announce, COMPLETED, Client, Counts, STOPPED, connect_packet, scrape_packet, word};
+use crate::client::{Announce, COMPLETED, Client, Counts, STOPPED, scrape_packet, word};
 use crate::harness::{Tracker, command, run};
-use crate::http::{Way, over_every_way};
 use crate::udp::hash;
-
-over_every_way!(
-    a_restart_keeps_peers_counts_and_connection_ids,
-    a_kill_loses_only_what_came_after_the_last_snapshot,
-);
 
 /// A directory for the state, and the settings for it.
 pub(crate) struct Place {
@@ -39,8 +33,8 @@ impl Place {
     }
 }
 
-fn udp(way: Way, tracker: &Tracker) -> Client {
-    Client::new(tracker.udp[usize::from(way.is_v6())])
+fn clients(tracker: &Tracker) -> [Client; 2] {
+    [0, 1].map(|family| Client::new(tracker.udp[family]))
 }
 
 /// Announces a seeder that has just completed and two leechers.
@@ -60,39 +54,41 @@ pub(crate) fn assert_filled(client: &Client) {
     assert_eq!(ports, [1001, 1002]);
 }
 
-fn a_restart_keeps_peers_counts_and_connection_ids(way: Way) {
+#[test]
+fn a_restart_keeps_peers_counts_and_connection_ids() {
     let place = Place::new();
-    let mut tracker = way.start(&place.settings(&[]));
-    let client = udp(way, &tracker);
-    fill(&client);
-    let reply = client.ask(&connect_packet(7));
-    let connection_id = u64::from_be_bytes(reply[8..16].try_into().unwrap());
+    let mut tracker = Tracker::start(&place.settings(&[]));
+    let ids = clients(&tracker).map(|client| {
+        fill(&client);
+        client.connect()
+    });
     assert!(tracker.stop().success());
-    let tracker = way.start(&place.settings(&[]));
+    let tracker = Tracker::start(&place.settings(&[]));
     assert!(tracker.log().contains("the peers of the last run are back"), "{}", tracker.log());
-    let client = udp(way, &tracker);
-    // The id from before is good.
-    let reply = client.ask(&scrape_packet(connection_id, 9, &[hash(1)]));
-    assert_eq!((word(&reply, 0), word(&reply, 8)), (2, 1));
-    assert_filled(&client);
+    for (client, connection_id) in clients(&tracker).iter().zip(ids) {
+        // The id from before is good.
+        let reply = client.ask(&scrape_packet(connection_id, 9, &[hash(1)]));
+        assert_eq!((word(&reply, 0), word(&reply, 8)), (2, 1));
+        assert_filled(client);
+    }
     for (name, mode) in [("keys", 0o600), ("swarms", 0o600), ("", 0o700)] {
         let found = fs::metadata(place.file(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!(found, mode, "{name}");
     }
 }
 
-fn a_kill_loses_only_what_came_after_the_last_snapshot(way: Way) {
+#[test]
+fn a_kill_loses_only_what_came_after_the_last_snapshot() {
     let place = Place::new();
-    let tracker = way.start(&place.settings(&[("SHOAL_STATE_INTERVAL_S", "1")]));
-    let client = udp(way, &tracker);
-    fill(&client);
+    let tracker = Tracker::start(&place.settings(&[("SHOAL_STATE_INTERVAL_S", "1")]));
+    clients(&tracker).iter().for_each(fill);
     // The first one may have begun before the last announce.
     tracker.wait_for_line("snapshot");
     tracker.wait_for_line("snapshot");
     assert!(tracker.metric("shoal_snapshots_total", &["outcome=\"written\""]) >= 2);
     drop(tracker);
-    let tracker = way.start(&place.settings(&[]));
-    assert_filled(&udp(way, &tracker));
+    let tracker = Tracker::start(&place.settings(&[]));
+    clients(&tracker).iter().for_each(assert_filled);
 }
 
 #[test]
@@ -168,19 +164,6 @@ fn a_damaged_snapshot_is_used_as_far_as_it_is_whole() {
     let tracker = Tracker::start(&place.settings(&[]));
     assert!(tracker.log().contains("the snapshot is damaged"), "{}", tracker.log());
     assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
-}
-
-#[test]
-fn a_file_that_is_no_snapshot_is_set_aside() {
-    let place = Place::new();
-    leave(&place);
-    for content in [&b""[..], b"something else", &[0; 4096]] {
-        fs::write(place.file("swarms"), content).unwrap();
-        let mut tracker = Tracker::start(&place.settings(&[]));
-        assert!(tracker.log().contains("the snapshot cannot be read"), "{}", tracker.log());
-        assert_eq!(fs::read(place.file("swarms.refused")).unwrap(), content);
-        assert!(tracker.stop().success());
-    }
 }
 
 #[test]

@@ -1,17 +1,12 @@
-//! The rules of the UDP tracker protocol, each a test over both back ends and both families.
-//!
-//! The rules come from BEP 15 and BEP 41, and from what real clients send and other trackers got wrong.
+//! The UDP tracker from outside, over both back ends and both families: the rules of the public suite, and what only a
+//! running tracker shows.
 
 mod announce;
 mod conformance;
 mod connection;
 mod family;
-mod malformed;
-mod numwant;
 mod saturation;
-mod scrape;
 mod store;
-mod swarm;
 
 use std::sync::OnceLock;
 

@@ -1,4 +1,5 @@
-//! Completed downloads: which ones count, where their number is while the torrent has peers, and how it is retained afterwards.
+//! Completed downloads: which ones count, where their number is stored while the torrent has peers, and how it is
+//! retained afterwards.
 //!
 //! A small table remembers which peer completed which download in the last timeout. A peer that joined as a seeder has
 //! downloaded nothing. To make the table forget one entry, an attacker has to complete some thousand other downloads in
@@ -11,11 +12,11 @@ use super::Shard;
 use crate::Place;
 use crate::family::Family;
 use crate::retained::RetainedEntry;
-use crate::swarm_line::{DOWNLOADS_MAX, SwarmRow};
+use crate::swarm::line::{DOWNLOADS_MAX, SwarmRow};
 use crate::table::At;
 
 impl<P: Family> Shard<P> {
-    /// Returns the completed downloads of a torrent whose line has this number, which may be the maximum.
+    /// Returns the completed downloads of a torrent, given the number in its line, which may be the maximum.
     #[inline]
     pub(crate) fn completed(&self, downloads: u8, id: &InfoHash) -> u32 {
         match downloads {
@@ -24,13 +25,13 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Counts a completed download of a swarm that was just found. Returns the number in its line.
+    /// Counts a completed download of a swarm at its location. Returns the number in its line.
     #[cold]
     pub(super) fn count_download(&mut self, at: At, id: &InfoHash) -> u8 {
         self.add_downloads(at, id, 1)
     }
 
-    /// Counts some completed downloads of a swarm that was just found. Returns the number in its line.
+    /// Counts some completed downloads of a swarm at its location. Returns the number in its line.
     pub(crate) fn add_downloads(&mut self, at: At, id: &InfoHash, more: u32) -> u8 {
         let line = self.swarms.line_mut(&mut self.memory, at);
         let before = match line.downloads(at.slot()) {
@@ -46,7 +47,7 @@ impl<P: Family> Shard<P> {
         in_line
     }
 
-    /// Returns whether the download that a peer has completed should be counted, as one more than `completed`.
+    /// Returns whether a peer's completed download counts, as one more than `completed`.
     #[cold]
     pub(super) fn counts_download(&mut self, place: &Place, peer: &P, completed: u32, now_s: u32) -> bool {
         let (torrent, whole) = (place.hash, peer.as_bytes());
@@ -55,13 +56,13 @@ impl<P: Family> Shard<P> {
             bytes[..chunk.len()].copy_from_slice(chunk);
             self.key.hash(hash, u64::from_le_bytes(bytes), 0)
         });
-        // Where the peers of a source are not limited, its downloads are not either.
+        // If the peers of a source are not limited, its downloads are not limited either.
         let of_source = self.source_limit.map(|_| self.key.hash(torrent, peer.source(), 1));
         let download = Download { torrent, completed, of_peer, of_source };
         self.completions.counts_download(&download, now_s)
     }
 
-    /// As `take_out_swarm`, for a swarm whose peers have left: its completed downloads are retained.
+    /// Like `take_out_swarm`, for a swarm whose peers have left: its completed downloads are retained.
     pub(crate) fn take_out_empty_swarm(&mut self, at: At, now_s: u32) {
         let line = self.swarms.line_mut(&mut self.memory, at);
         match line.downloads(at.slot()) {
@@ -83,7 +84,7 @@ impl<P: Family> Shard<P> {
         self.retained.insert(&mut self.memory, &self.key, &entry, now);
     }
 
-    /// Gives the new swarm at `at` the completed downloads that are retained. Returns their number.
+    /// Gives the new swarm at `at` its retained downloads. Returns their number.
     #[inline]
     pub(crate) fn return_retained(&mut self, at: At, place: &Place) -> u32 {
         let id = &place.id;
@@ -94,7 +95,6 @@ impl<P: Family> Shard<P> {
         completed
     }
 
-    /// Forgets the completed downloads of a torrent without a swarm.
     pub(crate) fn forget_retained(&mut self, place: &Place) {
         self.retained.take(&mut self.memory, &self.key, place.hash, &place.id);
     }

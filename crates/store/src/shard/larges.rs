@@ -4,9 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
 use crate::hash::{HashKey, Seed};
-use crate::large::Large;
+use crate::swarm::large::Large;
 
-/// The large swarms of a shard, by index.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(bound = "")]
 pub(crate) struct Larges<P: Family> {
@@ -19,7 +18,7 @@ pub(crate) struct Larges<P: Family> {
 
 impl<P: Family> Larges<P> {
     pub(super) fn new(shard: u64) -> Self {
-        // There are few shards, and a peer has less than 256 bytes, so no two shards of a store have the same origin.
+        // There are few shards, and a peer has less than 256 bytes, so no two shards of a store share an origin.
         let origin = u64::MAX - (shard << 8 | size_of::<P>() as u64);
         Self { list: Vec::new(), vacant: Vec::new(), origin, made: 0 }
     }

@@ -2,17 +2,17 @@
 
 use crate::Place;
 use crate::family::{Family, PeerRow};
-use crate::large::Peers;
-use crate::small::Small;
 use crate::stamp::{Stamp, Tick};
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::large::Peers;
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::small::Small;
 use crate::swarms::StoredPeer;
 
 use super::Shard;
 
 impl<P: Family> Shard<P> {
-    /// Appends up to `max` peers of a swarm: up to half as many seeders, then leechers. Reads at most `max` lines of each
-    /// table of a large swarm.
+    /// Appends up to `max` peers of a swarm: up to half as many seeders, then leechers. Reads at most `max` lines of
+    /// each table of a large swarm.
     pub(crate) fn peers(&self, place: &Place, max: usize, now_s: u32, peers: &mut Vec<StoredPeer>) {
         let Some((at, line)) = self.search(place) else { return };
         let (now, first) = (self.ticks.at(now_s), peers.len());

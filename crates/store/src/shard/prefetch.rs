@@ -1,12 +1,12 @@
-//! Prefetches for a batch: each pass asks the processor for the lines whose addresses the one before has brought.
+//! Prefetches for a batch: each pass prefetches the lines whose addresses the previous pass has loaded.
 
 use shoal_base::Action;
 
 use super::Shard;
 use crate::api::Announce;
 use crate::family::Family;
-use crate::prefetch::prefetch;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::memory::prefetch::prefetch;
+use crate::swarm::line::{Form, SwarmRow};
 use crate::{Place, sample};
 
 impl<P: Family> Shard<P> {
@@ -16,8 +16,8 @@ impl<P: Family> Shard<P> {
         self.swarms.prefetch(&self.memory, place.hash);
     }
 
-    /// Prefetches the entry of the swarm, and notes in `place` where it probably is: only the tag was compared, since the rest of
-    /// the identity is still to be loaded.
+    /// Prefetches the entry of the swarm, and notes its probable location in `place`: only the tag is compared, since
+    /// the rest of the identity is not loaded yet.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, place: &mut Place) {
         (place.hint, place.large) = (None, None);
@@ -28,8 +28,8 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Prefetches the peers of a small swarm, or the header of a large one, at a place that `prefetch_entry` has prefetched, and notes
-    /// in `place` where it was found.
+    /// Prefetches the peers of a small swarm, or the header of a large one, after `prefetch_entry`, and notes the
+    /// location in `place`.
     #[inline(always)]
     pub(crate) fn prefetch_found(&self, place: &mut Place) {
         if place.hint.is_none() {
@@ -48,8 +48,8 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Prefetches the lines in which the peer is or would be in a large swarm, and those that an announce with an equal
-    /// `rng` will sample. A peer that renews its announce is looked for in its role only.
+    /// Prefetches the lines of the peer in a large swarm, and those that an announce with an equal `rng` will sample. A
+    /// peer that renews its announce is looked for in its role only.
     #[inline]
     pub(crate) fn prefetch_peers(
         &self,

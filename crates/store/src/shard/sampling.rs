@@ -1,18 +1,18 @@
 //! Samples of the swarms of a shard, by the form of the swarm. Swarms in which sources have several peers are sampled by
-//! the rules of [`crate::selection`].
+//! the rules of [`crate::sample::selection`].
 
 use crate::family::Family;
-use crate::large::Large;
 use crate::sample;
-use crate::selection::select;
+use crate::sample::selection::select;
 use crate::shard::Shard;
-use crate::small::{Small, copy_peers};
 use crate::swarm::Location;
-use crate::swarm_line::Form;
+use crate::swarm::large::Large;
+use crate::swarm::line::Form;
+use crate::swarm::small::{Small, copy_peers};
 use crate::table::At;
 
 impl<P: Family> Shard<P> {
-    /// Samples peers of a swarm for one of its members. Returns how many.
+    /// Samples peers of a swarm for one of its members. Returns their number.
     pub(super) fn sample(
         &self,
         form: &Form<P>,
@@ -38,7 +38,7 @@ impl<P: Family> Shard<P> {
         bytes / size_of::<P>()
     }
 
-    /// Samples peers of a swarm for a peer that is not a member. Returns how many.
+    /// Samples peers of a swarm for a peer that is no member. Returns their number.
     pub(super) fn sample_for_non_member(
         &self,
         form: &Form<P>,
@@ -64,7 +64,7 @@ impl<P: Family> Shard<P> {
         bytes / size_of::<P>()
     }
 
-    /// As `sample_small`, for a large swarm.
+    /// Like `sample_small`, for a large swarm.
     #[inline(always)]
     pub(super) fn sample_large(
         &self,
@@ -84,7 +84,7 @@ impl<P: Family> Shard<P> {
     }
 }
 
-/// Samples a small swarm, by the rules for skewed swarms if it is one. Returns the number of bytes written.
+/// Samples a small swarm, by the rules for skewed swarms if it is skewed. Returns the number of bytes written.
 #[inline(always)]
 pub(super) fn sample_small<P: Family>(
     small: &Small<'_, P>,

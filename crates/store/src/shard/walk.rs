@@ -8,22 +8,22 @@ use super::Shard;
 use crate::api::Listed;
 use crate::family::Family;
 use crate::retained::RetainedEntry;
-use crate::swarm_line::SwarmRow;
+use crate::swarm::line::SwarmRow;
 use crate::table::Bucket;
 
 impl<P: Family> Shard<P> {
-    /// Returns the last selector that is in the same segment as `selector`, both of swarms and of torrents without peers.
+    /// Returns the last selector in the segment of `selector`, for both swarms and torrents without peers.
     pub(crate) fn last_selector(&self, selector: u32) -> u32 {
         self.swarms.last_selector(selector).min(self.retained.table.last_selector(selector))
     }
 
-    /// Returns the last selector of the window that begins with `first`, where a segment has this many windows.
+    /// Returns the last selector of the window that begins with `first`, if a segment has this many windows.
     pub(crate) fn last_of_window(&self, first: u32, windows: u32) -> u32 {
         let last = self.swarms.last_of_window(first, windows);
         last.min(self.retained.table.last_of_window(first, windows))
     }
 
-    /// Visits the swarms whose selectors are among `selectors`, which must belong to one segment, in no particular order.
+    /// Visits the swarms with these selectors, which must belong to one segment, in no particular order.
     pub(crate) fn visit_swarms(
         &self,
         selectors: RangeInclusive<u32>,
@@ -32,7 +32,7 @@ impl<P: Family> Shard<P> {
         self.swarms.visit_segment(&self.memory, &self.key, selectors, visit);
     }
 
-    /// As [`visit_swarms`](Self::visit_swarms), for the torrents without peers whose downloads are retained.
+    /// Like [`visit_swarms`](Self::visit_swarms), for torrents without peers whose downloads are retained.
     pub(crate) fn visit_retained(
         &self,
         selectors: RangeInclusive<u32>,
@@ -44,8 +44,8 @@ impl<P: Family> Shard<P> {
 }
 
 impl<P: Family> Shard<P> {
-    /// Lists the torrents whose selectors are among `selectors`, which must belong to one segment, in no particular order:
-    /// those with a swarm, and those whose downloads are retained.
+    /// Lists the torrents with these selectors, which must belong to one segment, in no particular order: those with a
+    /// swarm, and those with retained downloads.
     pub(crate) fn list(&self, selectors: RangeInclusive<u32>, listed: &mut Vec<Listed>) {
         self.visit_swarms(selectors.clone(), |line, slot| {
             let info_hash = line.id(slot);

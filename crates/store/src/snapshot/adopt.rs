@@ -1,14 +1,13 @@
-//! Swarms of another store that come into one which is in use.
+//! Merges swarms of another store into one that is in use.
 //!
-//! The other store knows some peers better, and others worse. So a peer that is present here takes the role and the time of
-//! the other store only if that has seen it announce later, beyond any doubt of rounding. No peer is removed. A count of
-//! downloads is raised to that of the other store, if that is higher: both have counted the same downloads, as far as each
-//! knew them.
+//! The other store may know a peer better or worse. A peer here takes the other store's role and time only if that
+//! store has surely seen a later announce, beyond any rounding. No peer is removed. The count of downloads becomes the
+//! larger of the two, since both stores have counted the same downloads, as far as each knew them.
 //!
-//! As in a restore, no limit of a source applies, and the ceiling of memory does.
+//! Limits of sources do not apply, as in a restore, but the ceiling of memory does.
 //!
-//! Ages count as up to two ticks older than they are. The mark that the download of a peer was counted comes along, so
-//! that no node counts it again.
+//! Ages count as up to two ticks older than they are. The mark of a counted download comes along, so that no node
+//! counts it again.
 
 use shoal_base::{PeerV4, PeerV6};
 
@@ -17,29 +16,29 @@ use super::{SwarmPart, SwarmSet};
 use crate::Place;
 use crate::age::AgeStamp;
 use crate::family::Family;
-use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
-use crate::small::Small;
 use crate::stamp::{Stamp, Tick, Ticks};
 use crate::store::Store;
 use crate::swarm::Arrival;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::peer_line::PeerEntry;
+use crate::swarm::small::Small;
 use crate::swarms::Swarms;
 
-/// Maximum number of peers that are adopted while a lock is held, beyond those with which a swarm begins.
+/// Maximum number of peers that are adopted under one lock, beyond the first ones of a new swarm.
 const PEERS_PER_LOCK: usize = 64;
 
-/// How long a part may travel from one store to the other, in seconds.
+/// Maximum time in seconds for which a part travels between stores.
 const TRANSIT_S: u32 = 10;
 
 /// Numbers of peers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Adopted {
-    /// Peers that were not here.
+    /// Peers that were new here.
     pub added: u64,
-    /// Peers that have announced later at the other store, and now have the role and the time of that.
+    /// Peers that have announced later at the other store, and now have its role and time.
     pub renewed: u64,
-    /// Peers that remain as they are, because they have announced here as late.
+    /// Peers that stay unchanged, because they have announced here as late.
     pub known: u64,
     /// Peers that are left out, because they are overdue.
     pub overdue: u64,
@@ -58,19 +57,18 @@ impl core::ops::AddAssign for Adopted {
 }
 
 impl Ages {
-    /// Creates the meaning of ages that a store in use, with the first of these timeouts in seconds, has exported just now,
-    /// for one with the second. A peer never seems to have announced later than it did, but up to two 64ths of the
-    /// timeout earlier.
+    /// Converts ages that a store in use with the first timeout has just exported, for a store with the second, both in
+    /// seconds. A peer never seems to have announced later than it did, but up to two 64ths of the timeout earlier.
     #[must_use]
     pub fn of_other_store(from_timeout_s: u32, to_timeout_s: u32) -> Self {
-        // An age is rounded down twice: when it is exported, and when it becomes a stamp.
+        // An age is rounded down twice: in the export, and when it becomes a stamp.
         let rounding_s = Ticks::new(from_timeout_s).tick_s() + Ticks::new(to_timeout_s).tick_s();
         Self::new(from_timeout_s, to_timeout_s, rounding_s.saturating_add(TRANSIT_S))
     }
 }
 
 impl Store {
-    /// Merges swarms of a set, or parts of swarms, of another store into this one, beside the traffic. Locks one shard for the
+    /// Merges another store's swarms of a set, or parts of swarms, while the store is in use. Locks one shard for the
     /// time of some dozens of announces.
     pub fn adopt(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Adopted {
         match set {
@@ -111,7 +109,7 @@ fn adopt<P: Family>(swarms: &Swarms<P>, parts: &[SwarmPart<'_>], ages: &Ages, no
 }
 
 impl<P: Family> Shard<P> {
-    /// Adopts the next peers of a part, from `first` on. Returns the first one that is left.
+    /// Adopts the next peers of a part, from `first` on. Returns the first remaining one.
     fn adopt(
         &mut self,
         place: &Place,
@@ -161,7 +159,7 @@ impl<P: Family> Shard<P> {
                 if stamp.is_counted() || !entry.stamp.is_counted() {
                     return;
                 }
-                // The download is part of the count that is adopted, so it must not be counted once more.
+                // The adopted count contains the download, so it must not be counted once more.
                 let stamp = Stamp::new(stamp.tick(), true);
                 (PeerEntry { peer: entry.peer, stamp }, seeds, &mut 0)
             }
@@ -173,7 +171,7 @@ impl<P: Family> Shard<P> {
         };
         *count += 1;
         if let Some(change) = outcome.change {
-            // A peer that comes leaves no swarm empty.
+            // An arriving peer leaves no swarm empty.
             self.take_note(at, &change, before, &entry.peer, 0);
         }
     }
@@ -196,7 +194,7 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Raises the completed downloads of a torrent to a number. If no peer of it is here, they are retained as if the last
+    /// Raises the completed downloads of a torrent to a number. Without a peer here, they are retained as if the last
     /// one had left `emptied_s` ago.
     fn adopt_completed(&mut self, place: &Place, completed: u32, emptied_s: u32, now_s: u32) {
         let id = &place.id;

@@ -1,25 +1,25 @@
-//! An export of all swarms in pieces, beside the traffic.
+//! Exports all swarms in pieces, while the store is in use.
 //!
-//! It goes through each shard by windows of selectors, as a [`Walk`](crate::Walk) does, and through each large swarm in the
-//! same way. Selectors never change, so a swarm that exists during the whole export is exported, and so is a peer that
-//! stays in its swarm. Nothing is exported twice, except peers of a large swarm that becomes a small one meanwhile. The
-//! parts of one call are as of one moment, the whole is not.
+//! The export goes through each shard by windows of selectors, as a [`Walk`](crate::Walk) does, and through each large
+//! swarm likewise. Selectors never change, so the export contains each swarm that exists throughout, and each peer that
+//! stays in its swarm. Only peers of a large swarm that becomes small meanwhile may occur twice. The parts of one call
+//! are as of one moment, the whole is not.
 //!
-//! A call exports an eighth of a segment of one shard, some hundred swarms, whose blocks are prefetched in a first
-//! pass. Two alternatives cost more. Copying pages on write doubles the memory in the worst case and stops workers at
-//! page faults. A log of changes would write every announce. Shards take turns, so that several threads can restore
-//! blocks that follow each other without waiting for the same lock.
+//! A call exports an eighth of a segment of one shard, some hundred swarms, whose blocks a first pass prefetches. Two
+//! alternatives cost more. Copying pages on write doubles the memory in the worst case and stops workers at page
+//! faults. A log of changes would write every announce. Shards take turns, so that several threads can restore
+//! consecutive blocks without waiting for the same lock.
 
 use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use super::{COUNTED, SwarmPart, SwarmSet};
 use crate::family::{Family, PeerRow};
-use crate::large::Peers;
 use crate::shard::Shard;
-use crate::small::Small;
 use crate::stamp::{Stamp, Tick};
 use crate::store::Store;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::large::Peers;
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::small::Small;
 use crate::swarms::Swarms;
 
 /// The number of windows of a segment of swarms. A lock is then held for at most some hundred swarms.
@@ -30,28 +30,26 @@ const WINDOWS: u32 = 8;
 pub struct Export {
     /// The index of the set in [`SwarmSet::ALL`].
     set: usize,
-    /// For each shard of the set, the first selector that is still to be examined, or `None` behind the last one.
+    /// For each shard of the set, the first remaining selector, or `None` at the end.
     selectors: Vec<Option<u32>>,
-    /// The next shard. They take turns, so that several threads can restore what follows each other.
+    /// The next shard. Shards take turns, so that several threads can restore consecutive parts.
     shard: usize,
-    /// The large swarms of the last window that are still to be exported.
+    /// The remaining large swarms of the last window.
     larges: Vec<LargeExport>,
     peers: Vec<u8>,
     ages: Vec<u8>,
 }
 
-/// The progress of the export of a large swarm.
 #[derive(Clone, Copy, Debug)]
 struct LargeExport {
-    /// Without completed downloads as soon as a part was exported.
+    /// Without completed downloads once a part was exported.
     head: Head,
-    /// Whether it is the turn of the table of the seeders, which comes first.
+    /// Whether the table of the seeders, which comes first, is being exported.
     seeds: bool,
-    /// The first selector of the table that is still to be examined.
+    /// The first remaining selector of the table.
     selector: u32,
 }
 
-/// Everything of a swarm but its peers.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     id: InfoHash,
@@ -60,14 +58,14 @@ struct Head {
 }
 
 impl Export {
-    /// Returns the set to which the next parts belong, or `None` at the end.
+    /// Returns the set of the next parts, or `None` at the end.
     #[must_use]
     pub fn set(&self) -> Option<SwarmSet> {
         SwarmSet::ALL.get(self.set).copied()
     }
 
-    /// Calls `visit` with the next parts, some hundreds or none. They belong to the set that [`set`](Self::set) returned
-    /// before. A shard is locked meanwhile, so `visit` should only copy. Peers that are overdue are left out.
+    /// Calls `visit` with the next parts, some hundreds or none. They belong to the set that [`set`](Self::set)
+    /// returned before. A shard is locked meanwhile, so `visit` should only copy. Overdue peers are left out.
     pub fn next(&mut self, store: &Store, now_s: u32, mut visit: impl FnMut(&SwarmPart<'_>)) {
         let visit = &mut visit;
         match self.set() {
@@ -100,8 +98,8 @@ impl Export {
         }
     }
 
-    /// Exports the swarms of the next window of a shard, except for large ones, which come afterwards. Returns the first
-    /// selector behind it.
+    /// Exports the swarms of the next window of a shard. Large ones follow later. Returns the first selector behind the
+    /// window.
     fn export_window<P: Family>(
         &mut self,
         swarms: &Swarms<P>,
@@ -113,7 +111,7 @@ impl Export {
         let shard = swarms.lock_to_read(shard);
         let now = shard.ticks.at(now_s);
         let last = shard.last_of_window(first, WINDOWS);
-        // Misses of blocks overlap.
+        // The cache misses of the blocks overlap.
         shard.visit_swarms(first..=last, |line, slot| {
             if let Form::Small { block, .. } = line.form(slot) {
                 shard.memory.prefetch_block(block);
@@ -176,7 +174,6 @@ impl Export {
         }
     }
 
-    /// Exports a swarm that is not large.
     fn export_form<P: Family>(
         &mut self,
         shard: &Shard<P>,

@@ -1,11 +1,11 @@
-//! Swarms of a snapshot that return into a store.
+//! Restores swarms of a snapshot into a store.
 //!
-//! They come as [`Export`](super::Export) has left them, in any order and from several threads. No limit of a source applies,
-//! since their peers were admitted before; the ceiling of memory does.
+//! They come as [`Export`](super::Export) has left them, in any order and from several threads. No limit of a source
+//! applies, since the peers were admitted before; the ceiling of memory does.
 //!
-//! A swarm that fits in a block is built at once, in its final form. Tables get their size before, since growing step by
-//! step places each entry ten times. With the keys of the last run, swarms come in the order of the tables, so that
-//! their lines are in the cache (`bench-runs/ways-tried.md` has figures).
+//! A swarm that fits in a block is built at once, in its final form. Tables get their size in advance, since
+//! step-by-step growth places each entry ten times. With the keys of the last run, swarms come in the order of the
+//! tables, so that their lines are in the cache (`bench-runs/ways-tried.md` has figures).
 
 use shoal_base::source::Networks;
 use shoal_base::{InfoHash, PeerV4, PeerV6};
@@ -15,31 +15,31 @@ use super::{AGE_TICKS, COUNTED, SwarmPart, SwarmSet};
 use crate::age::AgeStamp;
 use crate::family::Family;
 use crate::holding::networks_among;
-use crate::peer_line::PeerEntry;
 use crate::shard::Shard;
-use crate::small::{self, SmallMut};
 use crate::stamp::{Stamp, Tick, Ticks};
 use crate::store::Store;
 use crate::swarm::Arrival;
-use crate::swarm_line::{Form, SwarmRow};
+use crate::swarm::line::{Form, SwarmRow};
+use crate::swarm::peer_line::PeerEntry;
+use crate::swarm::small::{self, SmallMut};
 use crate::swarms::Swarms;
 use crate::{Place, PrivateNetwork};
 
 /// Number of swarms whose cache misses overlap.
 pub(super) const PREFETCHED: usize = 32;
 
-/// The meaning of the ages of a snapshot now.
+/// Converts the ages of a snapshot to the present.
 #[derive(Clone, Debug)]
 pub struct Ages {
-    /// For each age in ticks of the snapshot, the age in ticks of the store, unless the peer is overdue.
+    /// For each age in the snapshot's ticks, the age in the store's ticks, or `None` if the peer is overdue.
     ticks: Box<[Option<u8>; 128]>,
     /// The time since the export.
     elapsed_s: u32,
 }
 
 impl Ages {
-    /// Creates the meaning of ages that were exported `elapsed_s` ago by a store with the first of these timeouts in
-    /// seconds, for one with the second.
+    /// Converts ages that a store with the first timeout exported `elapsed_s` ago, for a store with the second, both in
+    /// seconds.
     #[must_use]
     pub fn new(from_timeout_s: u32, to_timeout_s: u32, elapsed_s: u32) -> Self {
         let (from, to) = (Ticks::new(from_timeout_s), Ticks::new(to_timeout_s));
@@ -51,7 +51,6 @@ impl Ages {
         Self { ticks: Box::new(ticks), elapsed_s }
     }
 
-    /// Returns the time since the export in seconds.
     pub(super) const fn elapsed_s(&self) -> u32 {
         self.elapsed_s
     }
@@ -68,9 +67,9 @@ impl Ages {
 pub struct Restored {
     /// Peers that are in the store now.
     pub peers: u64,
-    /// Peers that are not, because they are overdue.
+    /// Peers that are left out, because they are overdue.
     pub overdue: u64,
-    /// Peers that are not, because memory is short.
+    /// Peers that are left out, because memory is short.
     pub refused: u64,
     /// Torrents without peers whose completed downloads are retained.
     pub retained: u64,
@@ -101,12 +100,12 @@ impl<P: Family> Entries<P> {
         self.entries.len()
     }
 
-    /// Returns those from `first` on, and the number of seeders among them.
+    /// Returns the peers from `first` on, and the number of seeders among them.
     pub(super) fn from(&self, first: usize) -> (&[PeerEntry<P>], usize) {
         (&self.entries[first..], self.seeders.saturating_sub(first))
     }
 
-    /// Replaces them by those of a part. Returns how many were left out.
+    /// Replaces the peers by those of a part. Returns how many were left out.
     pub(super) fn read(&mut self, part: &SwarmPart<'_>, ages: &Ages, now: Tick) -> usize {
         self.entries.clear();
         self.seeders = 0;
@@ -131,7 +130,8 @@ impl Store {
         [self.v4.totals(), self.v6.totals(), private_v4, private_v6].map(|totals| totals.swarms)
     }
 
-    /// Makes room for this many more swarms of a set, so that they come in faster. Does nothing in shards that have swarms.
+    /// Makes room for this many more swarms of a set, so that they come in faster. Does nothing in shards that have
+    /// swarms.
     pub fn reserve(&self, set: SwarmSet, swarms: u64) {
         match set {
             SwarmSet::V4 => self.v4.reserve(swarms),
@@ -141,21 +141,21 @@ impl Store {
         }
     }
 
-    /// Returns the identity of the swarm of a torrent in a private network, which is [`SwarmPart::id`].
+    /// Returns the identity of a torrent's swarm in a private network, as in [`SwarmPart::id`].
     #[must_use]
     pub fn private_id(&self, info_hash: &InfoHash, network: PrivateNetwork) -> InfoHash {
         self.private.locate(info_hash, network).id
     }
 
-    /// Returns the info hashes of which one is that of the torrent of a part of a private network, if the part comes from a store
-    /// with the same keys.
+    /// Returns the candidates for the info hash of a private network's part, if it comes from a store with the same
+    /// keys.
     #[must_use]
     pub fn unmask(&self, id: &InfoHash) -> [InfoHash; PrivateNetwork::ALL.len()] {
         self.private.unmask(id)
     }
 
-    /// Adds swarms of a set, or parts of swarms, before there is traffic: a peer that is in the store already gets the state
-    /// that it has here.
+    /// Adds swarms of a set, or parts of swarms, before there is traffic. A peer that is already in the store gets the
+    /// state of the part.
     pub fn restore(&self, set: SwarmSet, parts: &[SwarmPart<'_>], ages: &Ages, now_s: u32) -> Restored {
         match set {
             SwarmSet::V4 => restore::<PeerV4>(&self.v4, parts, ages, now_s),
@@ -201,7 +201,7 @@ fn restore<P: Family>(swarms: &Swarms<P>, parts: &[SwarmPart<'_>], ages: &Ages, 
 }
 
 impl<P: Family> Shard<P> {
-    /// Adds the peers of a swarm. Returns how many of them the swarm has now.
+    /// Adds the peers of a swarm. Returns how many of them the swarm now has.
     fn restore(&mut self, place: &Place, age: AgeStamp, peers: &Entries<P>) -> usize {
         self.is_exempt = true;
         let mut count = 0;
@@ -217,8 +217,8 @@ impl<P: Family> Shard<P> {
         count
     }
 
-    /// Adds completed downloads to a swarm, or retains them if no peer has been there for `emptied_s`. Returns whether they are
-    /// retained.
+    /// Adds completed downloads to a swarm, or retains them if the torrent has had no peer for `emptied_s`. Returns
+    /// whether they are retained.
     fn restore_completed(&mut self, place: &Place, completed: u32, emptied_s: u32, now_s: u32) -> bool {
         if completed == 0 {
             return false;
@@ -234,8 +234,7 @@ impl<P: Family> Shard<P> {
         self.retained.table.len() > len
     }
 
-    /// Creates a swarm with as many of its first peers, of which the seeders come first, as a small swarm has. Returns their
-    /// number.
+    /// Creates a swarm with as many of its first peers as a small swarm holds, seeders first. Returns their number.
     pub(super) fn restore_swarm(
         &mut self,
         place: &Place,
@@ -276,14 +275,14 @@ impl<P: Family> Shard<P> {
         count
     }
 
-    /// Adds a peer to a swarm, if the swarm exists. Returns whether it has the peer now.
+    /// Adds a peer to a swarm, if the swarm exists. Returns whether the swarm now has the peer.
     fn restore_peer(&mut self, place: &Place, entry: &PeerEntry<P>, seeds: bool) -> bool {
         let Some((at, line)) = self.search(place) else { return false };
         let form = line.form(at.slot());
         let before = self.roles(&form);
         let Ok(outcome) = self.arrive(&form, &Arrival::restored(entry, seeds)) else { return false };
         if let Some(change) = outcome.change {
-            // A peer that comes leaves no swarm empty.
+            // An arriving peer leaves no swarm empty.
             self.take_note(at, &change, before, &entry.peer, 0);
         }
         true

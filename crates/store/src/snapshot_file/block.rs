@@ -6,20 +6,18 @@ use shoal_base::InfoHash;
 /// Size of the header of a block in bytes.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 32;
 
-/// The first bytes of a block.
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"SHBK";
 
 /// The kind of the last block.
 pub(crate) const LAST: u8 = u8::MAX;
 
-/// Returns `N` bytes from `start` on, which must be there.
+/// Returns the `N` bytes from `start` on, which must exist.
 pub(crate) fn word<const N: usize>(bytes: &[u8], start: usize) -> [u8; N] {
     let mut word = [0; N];
     word.copy_from_slice(&bytes[start..start + N]);
     word
 }
 
-/// The header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockHeader {
     pub(crate) kind: u8,
@@ -43,7 +41,7 @@ impl BlockHeader {
         bytes
     }
 
-    /// Returns the header, or `None` if these bytes are none.
+    /// Returns the header, or `None` if the bytes are no header.
     pub(crate) fn decode(bytes: &[u8; BLOCK_HEADER_BYTES]) -> Option<Self> {
         let u32_at = |start| u32::from_le_bytes(word(bytes, start));
         let is_whole = bytes[..4] == BLOCK_MAGIC && u32_at(28) == crc32fast::hash(&bytes[..28]);
@@ -78,7 +76,7 @@ fn encode_number(mut number: u64, to: &mut Vec<u8>) {
     to.push((number & 0x7f) as u8);
 }
 
-/// The content of a block is not what it should be, although its checksum is right.
+/// The error of a block whose content makes no sense, although its checksum is right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a part is incomplete or impossible")]
 pub struct Malformed;

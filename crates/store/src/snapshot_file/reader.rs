@@ -7,22 +7,22 @@ use crate::SwarmSet;
 use crate::snapshot_file::block::{BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, LAST, Parts, word};
 use crate::snapshot_file::{BLOCK_BYTES, HEADER_BYTES, Header, Summary};
 
-/// The reason why a file cannot be read at all.
+/// Why a file cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
-    /// It begins with something else.
+    /// The file begins with something else.
     #[error("it is no snapshot")]
     NotASnapshot,
-    /// Its header is damaged.
+    /// The header is damaged.
     #[error("its header is damaged")]
     DamagedHeader,
-    /// It has another version.
+    /// The file has another version.
     #[error("its format has version {0}, and this program reads version {VERSION}", VERSION = crate::snapshot_file::VERSION)]
     Version(u32),
     /// An early version wrote it with the setting store.info_hashes = "fingerprint".
     #[error("it has fingerprints in place of info hashes, which this version no longer reads")]
     Fingerprints,
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -56,12 +56,12 @@ impl Block {
     }
 }
 
-/// The result of reading on.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A block was read.
     Block,
-    /// This many bytes were passed over, because they are no whole block.
+    /// This many bytes were skipped, because they are no whole block.
     Damage(u64),
     /// The file ends here, with the numbers of everything that was written to it.
     End(Summary),
@@ -76,16 +76,13 @@ pub struct Reader<R> {
     header: Header,
     /// Bytes that were read from `input` but not yet passed on.
     buffer: Vec<u8>,
-    /// The index of the first of them in `buffer`.
+    /// The index in `buffer` of the first byte that was not passed on.
     start: usize,
     is_ended: bool,
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads the header.
-    ///
-    /// # Errors
-    /// Returns why the file cannot be read.
+    /// Reads the header. The error says why the file cannot be read.
     pub fn new(mut input: R) -> Result<Self, Refused> {
         let mut bytes = Vec::new();
         input.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut bytes)?;
@@ -103,11 +100,8 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Reads on, to the end of the next block or of damage. Returns `None` behind the end. The memory in use is that of
-    /// two blocks.
-    ///
-    /// # Errors
-    /// Returns the error of the input.
+    /// Reads to the end of the next block or of damage. Returns `None` behind the end. At most two blocks are in
+    /// memory. The error is the error of the input.
     pub fn next(&mut self, block: &mut Block) -> io::Result<Option<Event>> {
         if self.is_ended {
             return Ok(None);
@@ -140,7 +134,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Returns whether the block behind a header is there as it was written.
+    /// Returns whether the block behind a header is intact.
     fn is_whole(&mut self, header: &BlockHeader) -> io::Result<bool> {
         let length = header.length as usize;
         self.fill(BLOCK_HEADER_BYTES + length)?;
@@ -160,7 +154,7 @@ impl<R: Read> Reader<R> {
             return Event::End(Summary { blocks, parts, peers });
         }
         let Some(&set) = SwarmSet::ALL.get(usize::from(header.kind)) else {
-            // Of a later version that did not change what is here.
+            // A later version wrote it.
             return Event::Damage((BLOCK_HEADER_BYTES + content.len()) as u64);
         };
         block.content.clear();
@@ -169,17 +163,17 @@ impl<R: Read> Reader<R> {
         Event::Block
     }
 
-    /// Passes over at least one byte, to the next one that may be the first of a block. Returns how many these are.
+    /// Skips at least one byte, up to the next that may begin a block. Returns the number of skipped bytes.
     fn skip(&mut self) -> u64 {
         let rest = &self.buffer[self.start + 1..];
         let found = rest.windows(BLOCK_MAGIC.len()).position(|window| window == BLOCK_MAGIC);
-        // The first bytes of a block may be the last ones of the buffer.
+        // The beginning of a block may be at the end of the buffer.
         let skipped = 1 + found.unwrap_or(rest.len().saturating_sub(BLOCK_MAGIC.len() - 1));
         self.start += skipped;
         skipped as u64
     }
 
-    /// Reads until there are this many bytes, or the input ends.
+    /// Reads until the buffer has this many bytes, or the input ends.
     fn fill(&mut self, length: usize) -> io::Result<()> {
         if self.buffer.len() - self.start >= length {
             return Ok(());

@@ -19,10 +19,7 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a snapshot.
-    ///
-    /// # Errors
-    /// Returns the error of `out`, as all functions here.
+    /// Begins a snapshot. The error is the error of `out`, like all functions here.
     pub fn new(mut out: W, header: &Header) -> io::Result<Self> {
         let header_bytes = header.encode();
         out.write_all(&header_bytes)?;
@@ -35,8 +32,8 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Adds a part to the current block. Writes nothing, so that it may be called while a lock is held. All parts of a
-    /// block must be of one set: [`end_block`](Self::end_block) comes before one of another.
+    /// Adds a part to the current block. Writes nothing, so it may be called under a lock. All parts of a block must
+    /// belong to one set: call [`end_block`](Self::end_block) before a part of another set.
     pub fn push(&mut self, set: SwarmSet, part: &SwarmPart<'_>) {
         debug_assert!(self.content.is_empty() || set == self.set, "a block has one set");
         self.set = set;
@@ -45,16 +42,13 @@ impl<W: Write> Writer<W> {
         block::encode_part(part, &mut self.content);
     }
 
-    /// Returns whether the current block is as large as it should be.
+    /// Returns whether the current block has its intended size.
     #[must_use]
     pub fn is_block_full(&self) -> bool {
         self.content.len() >= BLOCK_BYTES
     }
 
     /// Writes the current block, unless it is empty. Its ages were true at `at_unix_s`, in seconds since 1970.
-    ///
-    /// # Errors
-    /// As above.
     pub fn end_block(&mut self, at_unix_s: u64) -> io::Result<()> {
         if !self.content.is_empty() {
             self.write(u8::try_from(self.set.index()).unwrap_or(LAST), at_unix_s)?;
@@ -63,10 +57,8 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is left, and the last block. Returns the output with what was written to it, in numbers and in bytes.
-    ///
-    /// # Errors
-    /// As above.
+    /// Writes the remaining parts and the last block. Returns the output, and the number of its contents and of its
+    /// bytes.
     pub fn finish(mut self, at_unix_s: u64) -> io::Result<(W, Summary, u64)> {
         self.end_block(at_unix_s)?;
         let Summary { blocks, parts, peers } = self.summary;

@@ -1,12 +1,12 @@
 //! The directory of a table with several segments.
 //!
-//! It has an entry for each combination of the first bits of a mixed hash, as many bits as the deepest segment has. This
-//! module owns the segments of the table. It must not touch their entries.
+//! It has an entry for each combination of as many first bits of a mixed hash as the deepest segment has. This module
+//! owns the segments of the table. It must not touch their entries.
 
 use serde::{Deserialize, Serialize};
 
 use super::DEPTH_MAX;
-use crate::segment::{Bucket, Segment};
+use crate::table::segment::{Bucket, Segment};
 
 /// The segments of a table that has several, in no particular order.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,14 +21,13 @@ pub(super) struct Directory<B> {
 }
 
 impl<B: Bucket> Directory<B> {
-    /// Creates the directory of a single segment.
     pub(super) fn new(segment: Segment<B>) -> Self {
         let mut of_depth = [0; DEPTH_MAX as usize + 1];
         of_depth[0] = 1;
         Self { depth: 0, of_depth, index: vec![0], segments: vec![segment] }
     }
 
-    /// Returns the index of the segment of the mixed hashes that begin with `selector`.
+    /// Returns the index of the segment that `selector` selects.
     #[inline]
     pub(super) fn index_of(&self, selector: u32) -> usize {
         self.index[(selector >> (u32::BITS - u32::from(self.depth))) as usize] as usize
@@ -39,7 +38,7 @@ impl<B: Bucket> Directory<B> {
         self.index[(prefix as usize) << (self.depth - depth)] as usize
     }
 
-    /// Lets the entries of the directory for the prefix of a segment refer to it.
+    /// Points the directory entries of a segment's prefix to the segment.
     fn refer_to(&mut self, index: usize) {
         let segment = &self.segments[index];
         let width = 1 << (self.depth - segment.depth);
@@ -56,7 +55,7 @@ impl<B: Bucket> Directory<B> {
         self.of_depth[usize::from(zero.depth) - 1] -= 1;
         self.of_depth[usize::from(zero.depth)] += 2;
         self.segments[index] = zero;
-        // Doubling would waste memory in the many tables of few segments.
+        // Doubling would waste memory in the many tables with few segments.
         if self.segments.len() == self.segments.capacity() {
             self.segments.reserve_exact(1 + self.segments.len() / 8);
         }
@@ -76,7 +75,7 @@ impl<B: Bucket> Directory<B> {
         if last < self.segments.len() {
             self.refer_to(last);
         }
-        // Once is enough: if the two halves were the deepest segments, the whole is as deep as those that remain.
+        // Once is enough: if the two halves were the deepest segments, the whole is as deep as the remaining ones.
         if self.of_depth[usize::from(self.depth)] == 0 {
             self.depth -= 1;
             self.index = self.index.iter().copied().step_by(2).collect();

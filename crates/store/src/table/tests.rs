@@ -8,15 +8,15 @@ use shoal_base::{InfoHash, PeerV4, PeerV6};
 
 use super::*;
 use crate::age::AgeClock;
-use crate::arena::{Arena, PAGE_BYTES};
 use crate::family::{Family, PeerRow, Stored};
-use crate::info_hash;
 use crate::memory::OPERATION_PAGES_MAX;
-use crate::peer_line::{PeerEntry, PeerLine};
-use crate::segment::{segment_len_max, work};
-use crate::slab::Class;
+use crate::memory::arena::{Arena, PAGE_BYTES};
+use crate::memory::slab::Class;
 use crate::stamp::Stamp;
-use crate::swarm_line::{Swarm, SwarmLine, SwarmRow};
+use crate::swarm::line::{Swarm, SwarmLine, SwarmRow};
+use crate::swarm::peer_line::{PeerEntry, PeerLine};
+use crate::table::info_hash;
+use crate::table::segment::{segment_len_max, work};
 
 /// A kind of line whose entries can be numbered.
 trait Numbered: Bucket {

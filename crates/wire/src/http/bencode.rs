@@ -42,7 +42,7 @@ pub enum BencodeError {
     /// Nested deeper than [`DEPTH_MAX`].
     #[error("bencoded value is nested deeper than {DEPTH_MAX}")]
     TooDeep,
-    /// Further bytes follow the value.
+    /// More bytes follow the value.
     #[error("{bytes} bytes follow the bencoded value")]
     Trailing {
         /// The number of these bytes.
@@ -50,10 +50,7 @@ pub enum BencodeError {
     },
 }
 
-/// Decodes one value that takes all of `bytes`.
-///
-/// # Errors
-/// Returns [`BencodeError`] if the bytes are not a bencoded value.
+/// Decodes one value that takes all of `bytes`. Fails if the bytes are not a bencoded value.
 pub fn decode(bytes: &[u8]) -> Result<Value<'_>, BencodeError> {
     let mut reader = Reader { bytes, at: 0 };
     let value = reader.value(DEPTH_MAX)?;
@@ -64,25 +61,25 @@ pub fn decode(bytes: &[u8]) -> Result<Value<'_>, BencodeError> {
 }
 
 impl<'b> Value<'b> {
-    /// Returns the number if the value is one.
+    /// Returns the value as a number, if it is one.
     #[must_use]
     pub const fn integer(self) -> Option<i64> {
         if let Self::Integer(integer) = self { Some(integer) } else { None }
     }
 
-    /// Returns the string if the value is one.
+    /// Returns the value as a string, if it is one.
     #[must_use]
     pub const fn bytes(self) -> Option<&'b [u8]> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 
-    /// Returns the list if the value is one.
+    /// Returns the value as a list, if it is one.
     #[must_use]
     pub const fn list(self) -> Option<List<'b>> {
         if let Self::List(list) = self { Some(list) } else { None }
     }
 
-    /// Returns the dictionary if the value is one.
+    /// Returns the value as a dictionary, if it is one.
     #[must_use]
     pub const fn dictionary(self) -> Option<Dictionary<'b>> {
         if let Self::Dictionary(dictionary) = self { Some(dictionary) } else { None }
@@ -117,7 +114,6 @@ impl<'b> Dictionary<'b> {
     }
 }
 
-/// A position in the bytes.
 struct Reader<'b> {
     bytes: &'b [u8],
     at: usize,

@@ -12,7 +12,8 @@ const DATE_BYTES: usize = 29;
 /// The last second of the year 9999, the largest year of four digits.
 const UNIX_S_MAX: u64 = 253_402_300_799;
 
-/// A date such as `Sun, 06 Nov 1994 08:49:37 GMT`. It is kept as text, because every reply of a second has the same one.
+/// A date such as `Sun, 06 Nov 1994 08:49:37 GMT`. It is kept as text, because all replies of a second have the same
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date([u8; DATE_BYTES]);
 
@@ -20,7 +21,7 @@ impl Date {
     /// The date of second 0.
     pub const EPOCH: Self = Self(*b"Thu, 01 Jan 1970 00:00:00 GMT");
 
-    /// Returns the date of a second since 1970. Seconds beyond the year 9999 give the last second of that year.
+    /// Returns the date of a second since 1970. Later than the year 9999 gives its last second.
     #[must_use]
     pub fn from_unix_s(unix_s: u64) -> Self {
         let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(unix_s.min(UNIX_S_MAX)));

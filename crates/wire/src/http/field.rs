@@ -49,13 +49,14 @@ pub(super) enum Length {
 pub(super) struct Framing {
     pub(super) connection: Connection,
     pub(super) length: Length,
-    /// The number of `Host` fields, of which a request may have at most one.
+    /// The number of `Host` fields. A request may have at most one.
     pub(super) hosts: usize,
 }
 
-/// Reads in one pass the fields that determine where a message ends and whether the connection persists.
+/// Reads, in one pass, the fields that determine where a message ends and whether the connection persists.
 ///
-/// This is strict, because an attacker can exploit any difference between how a proxy and a server read these fields.
+/// This is strict, because an attacker can exploit any difference between a proxy's and a server's reading of these
+/// fields.
 pub(super) fn framing(headers: &[Header<'_>], version: Version) -> Result<Framing, &'static str> {
     let (mut connection, mut lengths, mut hosts) = (Connection::default(), Lengths::default(), 0);
     for header in headers {
@@ -85,7 +86,6 @@ pub(super) fn framing(headers: &[Header<'_>], version: Version) -> Result<Framin
     Ok(Framing { connection, length: lengths.length(version)?, hosts })
 }
 
-/// The fields that determine the length of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Lengths {
     content_length: Option<u64>,

@@ -1,9 +1,10 @@
-//! The client address as proxies report it: `X-Forwarded-For`, `X-Real-IP`, `CF-Connecting-IP`, `Forwarded` (RFC 7239).
+//! The client's address in the headers of proxies: `X-Forwarded-For`, `X-Real-IP`, `CF-Connecting-IP`, `Forwarded` (RFC
+//! 7239).
 //!
 //! Lists are read from the right. The nearest proxy added the last hop, and everything to the left of a hop is only as
 //! trustworthy as that hop. This module does not decide which hops to trust. Clients control a part of the input, so it
-//! is bounded. A list with a misplaced quote has no readable hop at all: a client that opens a quote must not be able
-//! to hide the hops that a proxy appends.
+//! is bounded. If a list has a misplaced quote, none of its hops is readable: a client that opens a quote must not be
+//! able to hide the hops that a proxy appends.
 
 use core::net::IpAddr;
 
@@ -24,16 +25,13 @@ pub enum NoAddress {
     /// The address is malformed.
     #[error("the address is malformed")]
     Malformed,
-    /// The list has more than [`HOPS_MAX`] hops, and the rest is not read.
+    /// The list has more than [`HOPS_MAX`] hops. The rest is not read.
     #[error("more than {HOPS_MAX} hops")]
     TooManyHops,
 }
 
 /// Reads the address in a field with a single address, such as `X-Real-IP` or `CF-Connecting-IP`. A port is removed,
-/// and an IPv4-mapped IPv6 address becomes an IPv4 address.
-///
-/// # Errors
-/// Returns [`NoAddress`] if the field has no address.
+/// and an IPv4-mapped IPv6 address becomes an IPv4 address. Fails if the field has no address.
 pub fn address(value: &[u8]) -> Result<IpAddr, NoAddress> {
     node(value.trim_ascii())
 }
@@ -61,12 +59,12 @@ fn bounded(
         .map(|(hop, address)| if hop < HOPS_MAX { address } else { Err(NoAddress::TooManyHops) })
 }
 
-/// Returns the nearest non-empty elements of one `Forwarded` field from the right, at most one more than [`HOPS_MAX`].
-/// If the quotes are not those of well-formed values, returns a single error.
+/// Returns the elements of one `Forwarded` field that are not empty, nearest first, at most one more than [`HOPS_MAX`].
+/// If its quotes are misplaced, returns a single error.
 fn nearest_elements(value: &[u8]) -> impl Iterator<Item = Result<&[u8], NoAddress>> {
     let mut nearest = [&[][..]; HOPS_MAX + 1];
     let (mut count, mut fault) = (0, None);
-    // The scan starts at the left, because only from there quotes can be recognised. It runs once, so that a long list
+    // The scan starts at the left, because quotes can only be recognised from there. It runs once, so that a long list
     // is not scanned again for every hop.
     for element in (Unquoted { rest: Some(value), separator: b',' }) {
         match element.map(<[u8]>::trim_ascii) {
@@ -82,10 +80,10 @@ fn nearest_elements(value: &[u8]) -> impl Iterator<Item = Result<&[u8], NoAddres
     fault.into_iter().chain(hops)
 }
 
-/// Iterates over the pieces between separators outside of quotes, from the left. A piece yields an error, and nothing
-/// follows it, if a quote is not closed or does not enclose a whole value (RFC 7239, 4).
+/// Iterates over the pieces between unquoted separators, from the left. If a quote is not closed or does not enclose a
+/// whole value (RFC 7239, 4), the piece yields an error, and nothing follows.
 ///
-/// Otherwise a client could open a quote, exchange the quoted and the unquoted parts of what its proxy appends, and so
+/// Otherwise a client could open a quote, swap the quoted and unquoted parts of the text that its proxy appends, and so
 /// forge a hop of the proxy: in `x=", for=192.0.2.1;host="a, for=6.6.6.6;z=\""`, the client wrote `x="` and the value
 /// of the host.
 struct Unquoted<'b> {
@@ -183,7 +181,7 @@ fn node(value: &[u8]) -> Result<IpAddr, NoAddress> {
     ip.map(|ip| ip.to_canonical()).ok_or(NoAddress::Malformed)
 }
 
-/// Returns whether `port` is a port in the sense of RFC 7239, 6: up to five digits, or a name that begins with an
+/// Returns whether `port` is a port as RFC 7239, 6, defines it: up to five digits, or a name that begins with an
 /// underscore.
 fn is_port(port: &str) -> bool {
     match port.as_bytes() {

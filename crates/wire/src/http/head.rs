@@ -5,10 +5,10 @@
 //! strict where two readers could disagree (such as a proxy in front of the tracker), and lenient elsewhere.
 //!
 //! A request without `Host` is accepted, although RFC 9112, 3.2 requires servers to refuse it in HTTP/1.1. Some clients
-//! omit the field, and Shoal serves the same content under every name, so nothing depends on it.
+//! omit the field, and Shoal serves the same content under every name.
 //!
 //! A second parser reads the few request lines that httparse rejects (raw bytes, HTTP/1.2). A property test checks that
-//! the two agree on everything else, since request smuggling exploits two parsers that disagree.
+//! the two agree on everything else, since request smuggling exploits parsers that disagree.
 
 use core::mem::MaybeUninit;
 
@@ -31,7 +31,7 @@ pub const EMPTY_LINES_BYTES_MAX: usize = 8;
 /// The name of the protocol with its major version.
 const VERSION_NAME: &[u8] = b"HTTP/1.";
 
-/// Storage for the header fields of one head. It is not initialised, so its construction costs nothing.
+/// Storage for the header fields of one head. It is not initialised, so creating it costs nothing.
 #[derive(Debug)]
 pub struct HeaderStorage<'b> {
     usual: [MaybeUninit<Header<'b>>; HEADERS_MAX],
@@ -39,7 +39,6 @@ pub struct HeaderStorage<'b> {
     unusual: Option<[Header<'b>; HEADERS_MAX]>,
 }
 
-/// The parts of a request line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RequestLine<'b> {
     method: &'b [u8],
@@ -52,7 +51,7 @@ struct RequestLine<'b> {
 pub enum Method {
     /// GET, the usual method.
     Get,
-    /// HEAD: as `Get`, but the response has no body.
+    /// HEAD: like `Get`, but the response has no body.
     Head,
     /// Any other method.
     Other,
@@ -124,8 +123,8 @@ impl Default for HeaderStorage<'_> {
 }
 
 impl HeadError {
-    /// Returns the status that answers the error. The connection must close then, because the start of the next request
-    /// is unknown.
+    /// Returns the status for the error. The connection must then close, because the start of the next request is
+    /// unknown.
     #[must_use]
     pub const fn status(self) -> Status {
         match self {
@@ -137,7 +136,7 @@ impl HeadError {
 }
 
 /// Returns the length of the empty lines at the front of `bytes`. A buffer that contains only these holds no part of a
-/// request yet.
+/// request.
 #[must_use]
 pub fn empty_lines_bytes(bytes: &[u8]) -> usize {
     let mut rest = bytes;
@@ -148,10 +147,8 @@ pub fn empty_lines_bytes(bytes: &[u8]) -> usize {
 }
 
 impl<'h, 'b> RequestHead<'h, 'b> {
-    /// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete.
-    ///
-    /// # Errors
-    /// Returns [`HeadError`] as soon as the bytes cannot become a head any more.
+    /// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete. Fails as soon as the bytes can no
+    /// longer become a head.
     pub fn decode(
         bytes: &'b [u8],
         storage: &'h mut HeaderStorage<'b>,
@@ -181,9 +178,8 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         }
     }
 
-    /// Decodes a head whose request line httparse rejects with `error`, if it belongs to one of two kinds that are
-    /// served anyway: some clients send bytes from 0x80 without escaping them, and HTTP/1.2 is treated as 1.1 (RFC
-    /// 9110, 2.5).
+    /// Decodes a head whose request line httparse rejects with `error`, if it is of one of two kinds that are served
+    /// anyway: some clients send bytes from 0x80 unescaped, and HTTP/1.2 is treated as 1.1 (RFC 9110, 2.5).
     #[cold]
     fn decode_unusual(
         window: &'b [u8],
@@ -242,20 +238,20 @@ impl<'h, 'b> RequestHead<'h, 'b> {
         field::values(self.headers, name)
     }
 
-    /// Returns the requested host, with its port if there is one. The host of the target takes precedence over the
-    /// field (RFC 9112, 3.2.2).
+    /// Returns the requested host, with its port if any. The host of the target takes precedence over the field (RFC
+    /// 9112, 3.2.2).
     #[must_use]
     pub fn host(&self) -> Option<&'b [u8]> {
         self.authority.or_else(|| self.header("host").next())
     }
 
-    /// Returns the protocol that the client wants to change to, if both required fields ask for it (RFC 9110, 7.8).
+    /// Returns the protocol to which the client wants to change, if both required fields ask for it (RFC 9110, 7.8).
     #[must_use]
     pub fn upgrade(&self) -> Option<&'b [u8]> {
         self.header("upgrade").next().filter(|_| self.wants_upgrade)
     }
 
-    /// Returns whether the client may withhold the body until it is told to continue. After a final response it is then
+    /// Returns whether the client may withhold the body until it may continue. After a final response it is then
     /// unknown whether the body or the next request follows (RFC 9110, 10.1.1).
     #[must_use]
     pub fn may_hold_back_body(&self) -> bool {
@@ -283,9 +279,9 @@ impl<'h, 'b> RequestHead<'h, 'b> {
 }
 
 impl<'b> RequestLine<'b> {
-    /// Decodes the request line at the front of `bytes` (RFC 9112, 3) and returns its length. Returns `None` if it is
+    /// Decodes the request line at the front of `bytes` (RFC 9112, 3) and returns its length, or `None` if it is
     /// incomplete. This is as strict as httparse, except that the target may contain any byte from 0x80 and the minor
-    /// version may be any digit. A violation of the other rules returns `error`, the error that httparse found.
+    /// version may be any digit. If another rule is violated, returns `error`, which httparse found.
     fn decode(bytes: &'b [u8], error: Error) -> Result<Option<(Self, usize)>, HeadError> {
         let (method, rest) = split_at_space(bytes, is_token_byte).ok_or(error)?;
         let (target, rest) = split_at_space(rest, |byte| byte > b' ' && byte != 0x7f).ok_or(error)?;
@@ -320,8 +316,8 @@ impl From<Error> for HeadError {
     }
 }
 
-/// Returns the part of a request line before the next space, and the bytes after that space. The part must have at
-/// least one byte and contain allowed bytes only.
+/// Returns the part of a request line before the next space, and the bytes after that space. The part must not be
+/// empty, and must only contain allowed bytes.
 fn split_at_space(bytes: &[u8], is_allowed: impl Fn(u8) -> bool) -> Option<(&[u8], &[u8])> {
     let end = bytes.iter().position(|&byte| !is_allowed(byte))?;
     match bytes.split_at(end) {

@@ -23,7 +23,7 @@ pub(super) fn digit(number: u64) -> u8 {
 }
 
 /// Parses digits. Returns `None` for an empty value or any other byte. A number that is too large becomes the largest
-/// number.
+/// one.
 pub(super) fn parse(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn parse(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// Parses digits with an optional minus sign. A number out of range becomes the nearest bound of the range.
+/// Parses digits with an optional minus sign. A number out of range becomes the nearest bound.
 pub(super) fn parse_signed(value: &[u8]) -> Option<i64> {
     let (negative, digits) = match value {
         [b'-', digits @ ..] => (true, digits),

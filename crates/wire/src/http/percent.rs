@@ -1,11 +1,11 @@
 //! Percent-encoding (RFC 3986, 2.1) of binary values.
 //!
-//! A `+` is a space. By RFC 3986 it has no special meaning, and libtorrent, Transmission, aria2, rTorrent, WebTorrent and
-//! Azureus, which follow it, escape the space and the plus sign and never send a `+`. Libraries that write queries in the
-//! format of HTML forms (Go's `url.Values`, Python's `urlencode`, Java's `URLEncoder`) turn a space into `+` and escape the plus
-//! sign. Clients that use such libraries do send a `+`: anacrolix/torrent did until 2021, MonoTorrent until 2024, and simple
-//! clients still do. Early versions of WebTorrent left a plus sign as it is, which was fixed in 2014, because trackers read it
-//! as a space.
+//! A `+` is a space. In RFC 3986 it has no special meaning: libtorrent, Transmission, aria2, rTorrent, WebTorrent and
+//! Azureus, which follow it, escape the space and the plus sign and never send a `+`. Libraries that write queries in
+//! the format of HTML forms (Go's `url.Values`, Python's `urlencode`, Java's `URLEncoder`) turn a space into `+` and
+//! escape the plus sign. Clients with such libraries do send a `+`: anacrolix/torrent did until 2021, MonoTorrent until
+//! 2024, and simple clients still do. Early versions of WebTorrent did not escape a plus sign. That was fixed in 2014,
+//! because trackers read it as a space.
 
 /// The entry of [`DIGITS`] for a byte that is not a hexadecimal digit.
 const NO_DIGIT: u8 = 0xff;
@@ -23,7 +23,7 @@ const DIGITS: [u8; 256] = {
     table
 };
 
-/// The maximum length of a name or value that [`unescape`] decodes: longer than any number or name that has a meaning.
+/// The maximum length of a name or value that [`unescape`] decodes: longer than any known name or number.
 pub(super) const SHORT_BYTES_MAX: usize = 24;
 
 /// The length of an escaped byte.
@@ -36,11 +36,7 @@ pub(super) enum Fault {
     Escape,
 }
 
-/// Decodes a value of exactly 20 bytes, such as an info hash or a peer id.
-///
-/// `+` means a space, as in HTML forms. Clients that escape according to RFC 3986 escape both bytes and never send `+`.
-/// The libraries that do send one (Go's `url.Values`, Python's `urlencode`, Java's `URLEncoder`) use it for a space. A
-/// client that did not escape a plus sign would fail with most trackers, which parse queries as forms.
+/// Decodes a value of exactly 20 bytes, such as an info hash or a peer id. `+` means a space.
 pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     let mut bytes = [0; 20];
     let mut rest = value;
@@ -56,8 +52,8 @@ pub(super) fn decode_20(value: &[u8]) -> Result<[u8; 20], Fault> {
     if rest.is_empty() { Ok(bytes) } else { Err(Fault::Length) }
 }
 
-/// Decodes the escapes of a name or of a short value, such as a number, into `room`. Returns the bytes as they are if they
-/// have no escapes, or if these are broken or the result is too long: it is none of those that have a meaning then.
+/// Decodes the escapes of a name or of a short value, such as a number, into `room`. Returns the bytes unchanged if
+/// they have no escapes, broken ones, or a result that is too long: such a name or value is unknown anyway.
 pub(super) fn unescape<'b>(bytes: &'b [u8], room: &'b mut [u8; SHORT_BYTES_MAX]) -> &'b [u8] {
     if bytes.contains(&b'%') { unescape_into(bytes, room).unwrap_or(bytes) } else { bytes }
 }
@@ -77,7 +73,6 @@ fn unescape_into<'r>(bytes: &[u8], room: &'r mut [u8; SHORT_BYTES_MAX]) -> Optio
     room.get(..length)
 }
 
-/// Returns the byte with these two digits.
 fn unescape_byte(high: u8, low: u8) -> Option<u8> {
     let (high, low) = (DIGITS[usize::from(high)], DIGITS[usize::from(low)]);
     (high | low <= 15).then_some(high << 4 | low)

@@ -1,9 +1,9 @@
 //! Queries of announces and scrapes: the part of the target after `?`.
 //!
-//! Names and values are compared without their escapes (RFC 3986, 2.3), although no client is known to escape a name or a
-//! number. If a name occurs several times, the last value
-//! wins, but each must be valid: a client appends its own parameters to those in the tracker URL of a torrent. Unknown
-//! parameters are skipped, and so are `ip`, `ipv4` and `ipv6`: a peer's claimed address is never trusted.
+//! Names and values are compared without their escapes (RFC 3986, 2.3), although no client is known to escape a name or
+//! a number. If a name occurs several times, the last value wins, but each must be valid: a client appends its own
+//! parameters to those in the tracker URL of a torrent. Unknown parameters are skipped, and so are `ip`, `ipv4` and
+//! `ipv6`: a peer's claimed address is never trusted.
 
 use memchr::memchr;
 use shoal_base::{Event, InfoHash, PeerId};
@@ -16,11 +16,11 @@ use super::percent::{self, Fault, SHORT_BYTES_MAX, unescape};
 pub struct AnnounceQuery {
     /// The torrent.
     pub info_hash: InfoHash,
-    /// The peer id. BEP 3 requires it, but nothing depends on it here, so it may be absent or empty. A peer id that is
-    /// present must be complete.
+    /// The peer id. BEP 3 requires it, but nothing depends on it here, so it may be absent or empty. A present peer id
+    /// must be complete.
     pub peer_id: Option<PeerId>,
     /// The port on which the peer accepts connections; 0 if it accepts none. Clients of the Azureus family then send
-    /// `hide=1`. Clients of that family and of BitTornado's that accept only encrypted connections send
+    /// `hide=1`. Clients of that family and of BitTornado's that only accept encrypted connections send
     /// `port=0&cryptoport=N`, which counts as port N: most of today's peers try encryption first. A peer that leaves
     /// need not send a port.
     pub port: u16,
@@ -123,7 +123,7 @@ impl AnnounceQuery {
         let info_hash = info_hash.ok_or(QueryError::Missing { parameter: "info_hash" })?;
         let port = match (port, crypto_port) {
             _ if is_hidden => 0,
-            // Otherwise nothing depends on `cryptoport`, so any value passes.
+            // Otherwise nothing depends on `cryptoport`, so any value is accepted.
             (Some(0), Some(crypto_port)) => decode_port("cryptoport", crypto_port)?,
             (Some(port), _) => port,
             (None, _) if rest.event == Event::Stopped => 0,
@@ -133,8 +133,8 @@ impl AnnounceQuery {
     }
 }
 
-/// Returns the bytes that the client has uploaded and downloaded, according to the query of its announce. Only trackers that
-/// credit users need them, so they are no part of [`AnnounceQuery`].
+/// Returns the uploaded and downloaded bytes in the query of an announce. Only trackers that credit users need them, so
+/// [`AnnounceQuery`] does not contain them.
 #[must_use]
 pub fn transferred(query: &[u8]) -> [Option<u64>; 2] {
     let (mut uploaded, mut downloaded) = (None, None);
@@ -155,7 +155,7 @@ impl<'q> Parameters<'q> {
         Self { rest: query }
     }
 
-    /// Returns whether the name of a parameter, which may have escapes, is this one.
+    /// Returns whether the name of a parameter, possibly with escapes, is `expected`.
     #[must_use]
     pub fn is_name(name: &[u8], expected: &[u8]) -> bool {
         name == expected || unescape(name, &mut [0; SHORT_BYTES_MAX]) == expected
@@ -198,7 +198,7 @@ impl Iterator for ScrapeQuery<'_> {
     }
 }
 
-/// Returns the bytes before and after a separator, or all bytes and none if there is no separator.
+/// Returns the bytes before and after a separator, or all bytes and none without a separator.
 fn split_around(bytes: &[u8], separator: Option<usize>) -> (&[u8], &[u8]) {
     separator.map_or((bytes, &[]), |at| (&bytes[..at], &bytes[at + 1..]))
 }
@@ -215,8 +215,8 @@ fn decode_port(parameter: &'static str, value: &[u8]) -> Result<u16, QueryError>
     port.and_then(|port| u16::try_from(port).ok()).ok_or(QueryError::NotAPort { parameter })
 }
 
-/// Parses a number of bytes. Some clients use the largest number for "unknown", so it gives `None`, as does
-/// anything larger.
+/// Parses a number of bytes. The largest number, which some clients send for "unknown", gives `None`, and so does a
+/// larger one.
 fn decode_bytes(value: &[u8]) -> Option<u64> {
     let left = decode_number(value).filter(|&left| left != i64::MAX)?;
     u64::try_from(left).ok()
@@ -226,7 +226,6 @@ fn decode_number(value: &[u8]) -> Option<i64> {
     number::parse_signed(unescape(value, &mut [0; SHORT_BYTES_MAX]))
 }
 
-/// Returns whether a value is this digit.
 fn is_digit(value: &[u8], digit: u8) -> bool {
     unescape(value, &mut [0; SHORT_BYTES_MAX]) == [digit]
 }

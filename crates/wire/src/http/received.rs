@@ -80,10 +80,7 @@ pub enum ReceivedError {
 }
 
 impl<'b> ReceivedAnnounce<'b> {
-    /// Decodes the reply to an announce.
-    ///
-    /// # Errors
-    /// Returns [`ReceivedError`] if the bytes are not such a reply.
+    /// Decodes the reply to an announce. Fails if the bytes are not such a reply.
     pub fn decode(body: &'b [u8]) -> Result<Received<'b, Self>, ReceivedError> {
         let dictionary = match open(body)? {
             Received::Reply(dictionary) => dictionary,
@@ -128,10 +125,7 @@ impl<'b> ReceivedPeers<'b> {
 }
 
 impl<'b> ReceivedScrape<'b> {
-    /// Decodes the reply to a scrape.
-    ///
-    /// # Errors
-    /// Returns [`ReceivedError`] if the bytes are not such a reply.
+    /// Decodes the reply to a scrape. Fails if the bytes are not such a reply.
     pub fn decode(body: &'b [u8]) -> Result<Received<'b, Self>, ReceivedError> {
         let dictionary = match open(body)? {
             Received::Reply(dictionary) => dictionary,

@@ -1,7 +1,7 @@
 //! Bencoded replies, written directly into the output.
 //!
 //! The keys of dictionaries are in order, as BEP 3 requires. The functions append to a vector that the caller reuses,
-//! so that nothing is allocated once it has grown to the size of a reply. [`received`](super::received) decodes replies
+//! so that nothing is allocated when it has grown to the size of a reply. [`received`](super::received) decodes replies
 //! for clients.
 
 use core::net::{IpAddr, SocketAddr};
@@ -31,11 +31,10 @@ pub struct AnnounceReply<'a> {
     pub min_interval_s: Option<u32>,
     /// The client's address as the tracker sees it (BEP 24).
     pub external_ip: Option<IpAddr>,
-    /// Peers with IPv4 addresses. The key is present even if there are none, because µTorrent fails on a reply without
-    /// it.
+    /// Peers with IPv4 addresses. The key is present even without peers, because µTorrent fails on a reply without it.
     pub peers_v4: &'a [PeerV4],
     /// Peers with IPv6 addresses. The key `peers6` (BEP 7) is present only if there are any: clients that know the key
-    /// treat a missing one as empty, whichever family they announce over.
+    /// treat a missing one as empty, whatever family they announce over.
     pub peers_v6: &'a [PeerV6],
     /// The form of the peers. Dictionaries contain peers of both families in `peers`, without peer ids, which are not
     /// stored.
@@ -111,8 +110,8 @@ impl AnnounceReply<'_> {
     }
 }
 
-/// Appends a refusal: a reason in plain text, and when to try again. BEP 3: "no other keys are required", so a refusal
-/// has no `peers`, unlike every other reply.
+/// Appends a refusal: a reason in plain text, and when to try again. A refusal has no `peers`, unlike every other
+/// reply: BEP 3 says "no other keys are required".
 pub fn failure(reason: &str, retry_in: Option<RetryIn>, out: &mut Vec<u8>) {
     push_entry(b"d14:failure reason", reason.as_bytes(), out);
     match retry_in {
@@ -131,8 +130,8 @@ pub fn scrape_begin(out: &mut Vec<u8>) {
     out.extend_from_slice(b"d5:filesd");
 }
 
-/// Appends one entry of a scrape reply. Bencoding requires the info hashes in ascending order, but no client checks it,
-/// so a full scrape may use the order of the store.
+/// Appends one entry of a scrape reply. Bencoding requires ascending info hashes, but no client checks that, so a full
+/// scrape may use the order of the store.
 pub fn scrape_file(info_hash: InfoHash, file: ScrapeFile, out: &mut Vec<u8>) {
     push_entry(b"", &info_hash.0, out);
     out.extend_from_slice(b"d8:complete");
@@ -156,22 +155,23 @@ pub fn scrape_end(min_request_interval_s: Option<u32>, out: &mut Vec<u8>) {
     out.push(b'e');
 }
 
-/// The form of a scrape of all torrents: that of BEP 48, or one of those in which opentracker lists them (`mode=tpbs`).
+/// The form of a scrape of all torrents: that of BEP 48, or one of opentracker's lists (`mode=tpbs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScrapeFormat {
-    /// A dictionary as BEP 48 has it.
+    /// The dictionary of BEP 48.
     #[default]
     Bencoded,
-    /// For each torrent the 20 bytes of its info hash, and two numbers of 32 bits in network order: seeders and leechers.
+    /// For each torrent the 20 bytes of its info hash, and two numbers of 32 bits in network order: seeders and
+    /// leechers.
     Binary,
     /// A line for each torrent, with the info hash in hexadecimal: `HASH:SEEDERS:LEECHERS`.
     Text,
-    /// The same with the info hash as in a URL.
+    /// Like `Text`, with the info hash encoded as in a URL.
     UrlEncoded,
 }
 
 impl ScrapeFormat {
-    /// Returns the format that opentracker gives for a value of `format`.
+    /// Returns opentracker's format for a value of `format`.
     #[must_use]
     pub const fn of_opentracker(name: &[u8]) -> Option<Self> {
         match name {

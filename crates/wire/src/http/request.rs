@@ -2,7 +2,7 @@
 //!
 //! A load generator encodes a request once and then patches the values that differ from peer to peer. These values
 //! therefore have a fixed width: every byte of an info hash and a peer id is escaped, and a port has five digits, with
-//! leading zeros. Different values of the other parameters (event, bytes left, numwant) need a request of their own.
+//! leading zeros. Different values of the other parameters (event, bytes left, numwant) need a new request.
 
 use shoal_base::{Event, InfoHash, PeerId};
 
@@ -108,7 +108,7 @@ impl AnnounceSlots {
     /// Sets the info hash.
     ///
     /// # Panics
-    /// Panics if `request` is shorter than the encoded request, as do the other setters.
+    /// Panics if `request` is shorter than the encoded request, like the other setters.
     pub fn set_info_hash(&self, request: &mut [u8], info_hash: InfoHash) {
         put_id(&info_hash.0, &mut request[self.info_hash..][..ID_BYTES]);
     }

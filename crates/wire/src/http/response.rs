@@ -55,11 +55,11 @@ pub enum Framing {
     Length(u64),
     /// After the last chunk.
     Chunked,
-    /// At the end of the connection: for HTTP/1.0, which has no chunks, and for HEAD where the body is not made.
+    /// At the end of the connection: for HTTP/1.0, which has no chunks, and for HEAD if the body is not created.
     Close,
 }
 
-/// The type of most bodies, as other trackers send it: browsers display it.
+/// The type of most bodies. Other trackers use it too: browsers display it.
 pub const PLAIN_TEXT: &str = "text/plain";
 
 /// The head of a response to send.
@@ -68,7 +68,7 @@ pub struct ResponseHead<'a> {
     /// The status.
     pub status: Status,
     /// The version of the request. The response is always labelled HTTP/1.1 (RFC 9110, 2.5), but its `Connection` field
-    /// depends on the version of the request.
+    /// depends on this version.
     pub version: Version,
     /// Whether the connection stays open. Has no effect with [`Framing::Close`].
     pub keep_alive: bool,
@@ -78,8 +78,8 @@ pub struct ResponseHead<'a> {
     pub framing: Framing,
     /// The date of the response (RFC 9110, 6.6.1).
     pub date: &'a Date,
-    /// Additional fields, such as `Allow`, `Retry-After` and `Content-Encoding`. Without `Cache-Control` among them, no
-    /// cache may keep the response.
+    /// Additional fields, such as `Allow`, `Retry-After` and `Content-Encoding`. Without a `Cache-Control`, no cache
+    /// may keep the response.
     pub fields: &'a [(&'a str, &'a str)],
 }
 
@@ -174,7 +174,7 @@ impl ResponseHead<'_> {
         out.extend_from_slice(self.date.as_bytes());
         out.extend_from_slice(b"\r\n");
         match self.framing {
-            // RFC 9110, 8.6: the length would be that of the body of another response.
+            // RFC 9110, 8.6: the length would refer to the body of another response.
             Framing::Length(_) if self.status == Status::NotModified => {}
             Framing::Length(bytes) => {
                 out.extend_from_slice(b"Content-Length: ");
@@ -189,7 +189,7 @@ impl ResponseHead<'_> {
             (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
         }
-        // Replies hold for one client and one moment. Whatever a cache may keep has a rule of its own.
+        // Replies are for one client at one moment. Replies that may be cached have their own rule.
         if !self.fields.iter().any(|(name, _)| *name == "Cache-Control") {
             out.extend_from_slice(b"Cache-Control: no-store\r\n");
         }
@@ -203,7 +203,7 @@ impl ResponseHead<'_> {
 }
 
 impl Chunk {
-    /// Begins a chunk. Its data is everything that is appended to `out` from now on.
+    /// Begins a chunk. Everything appended to `out` from now on is its data.
     pub fn begin(out: &mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(b"00000000\r\n");
@@ -229,10 +229,8 @@ impl Chunk {
 }
 
 impl ReceivedHead {
-    /// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete.
-    ///
-    /// # Errors
-    /// Returns [`ResponseError`] as soon as the bytes cannot become a head any more.
+    /// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete. Fails as soon as the bytes can no
+    /// longer become a head.
     pub fn decode(bytes: &[u8]) -> Result<Option<Self>, ResponseError> {
         let window = bytes.get(..HEAD_BYTES_MAX).unwrap_or(bytes);
         let mut storage = [const { MaybeUninit::uninit() }; HEADERS_MAX];
@@ -262,10 +260,8 @@ impl ReceivedHead {
 }
 
 /// Appends the data of a chunked body to `out` and returns how many of `bytes` the body takes. Returns `None` and
-/// leaves `out` unchanged if the body is incomplete.
-///
-/// # Errors
-/// Returns [`ResponseError`] for malformed chunks, and for more than `data_bytes_max` bytes of data.
+/// leaves `out` unchanged if the body is incomplete. Fails if chunks are malformed, or contain more than
+/// `data_bytes_max` bytes of data.
 pub fn decode_chunks(
     bytes: &[u8],
     data_bytes_max: usize,

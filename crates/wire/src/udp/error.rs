@@ -11,7 +11,7 @@ pub enum RequestError {
     /// A connect request without the number that identifies the protocol.
     #[error("connect with protocol id {found:#x}")]
     WrongProtocolId {
-        /// The value in the place of [`PROTOCOL_ID`](super::PROTOCOL_ID).
+        /// The value in place of [`PROTOCOL_ID`](super::PROTOCOL_ID).
         found: u64,
         /// The transaction id of the request.
         transaction_id: TransactionId,
@@ -21,9 +21,9 @@ pub enum RequestError {
     UnknownAction {
         /// The requested action.
         action: u32,
-        /// The connection id, which tells a tracker whether to send the source an error reply.
+        /// The connection id, by which a tracker decides whether to send the source an error reply.
         connection_id: ConnectionId,
-        /// The transaction id, which that error reply repeats.
+        /// The transaction id for that error reply.
         transaction_id: TransactionId,
     },
 }

@@ -1,6 +1,6 @@
 //! The options after an announce request (BEP 41).
 //!
-//! BEP 41, "option types": 0 ends the options and 1 does nothing, each a single byte. Every other type is followed by a
+//! BEP 41, "option types": 0 ends the options and 1 does nothing, each a single byte. After every other type come a
 //! length byte and that number of data bytes, so that unknown types can be skipped.
 
 use super::{NoRoom, write};
@@ -14,8 +14,8 @@ const DATA_BYTES_MAX: usize = u8::MAX as usize;
 
 /// All bytes after the 98 bytes of an announce request, parsed only on demand.
 ///
-/// The options cannot make an announce invalid: unknown options are skipped, and everything from the first malformed
-/// one is ignored.
+/// Options cannot make an announce invalid: unknown options are skipped, and everything from the first malformed one on
+/// is ignored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options<'b>(&'b [u8]);
 
@@ -32,8 +32,8 @@ impl<'b> Options<'b> {
         self.0
     }
 
-    /// Returns the pieces of the path and query of the tracker URL that the client was given. Their concatenation is
-    /// the whole. The result is empty both without any option and for an empty one.
+    /// Returns the pieces of the path and query of the client's tracker URL. Joined together, they are the whole. The
+    /// result is empty both without any option and for an empty one.
     #[must_use]
     pub const fn url_data(self) -> UrlData<'b> {
         UrlData { rest: self.0 }
@@ -51,7 +51,7 @@ impl<'b> Iterator for UrlData<'b> {
 
     fn next(&mut self) -> Option<&'b [u8]> {
         loop {
-            // Taking the rest makes an early return by `?` end the iteration for good.
+            // Taking the rest makes an early return by `?` end the iteration.
             let (&kind, rest) = core::mem::take(&mut self.rest).split_first()?;
             match kind {
                 END_OF_OPTIONS => return None,
@@ -70,10 +70,8 @@ impl<'b> Iterator for UrlData<'b> {
 }
 
 /// Writes the path and query of a tracker URL to the front of `out` as options, and returns the number of bytes. An
-/// empty URL becomes an empty option, by which a client announces that it supports this extension.
-///
-/// # Errors
-/// Returns [`NoRoom`] if `out` is too short; its content is unspecified then.
+/// empty URL becomes an empty option, by which a client announces that it supports this extension. Fails if `out` is
+/// too short; its content is then unspecified.
 pub fn encode_url_data(url: &[u8], out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut written_bytes = 0;
     let mut rest = url;

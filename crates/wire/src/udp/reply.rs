@@ -44,11 +44,11 @@ pub enum Reply<'b> {
     },
 }
 
-/// Peers in compact form. The packet does not contain their family; it is that of the datagram (BEP 15, "IPv6").
+/// Peers in compact form. The packet does not contain their family: it is the family of the datagram (BEP 15, "IPv6").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peers<'b>(&'b [u8]);
 
-/// The head of an announce reply, for a tracker that writes the peers after it itself.
+/// The head of an announce reply, for a tracker that writes the peers itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct AnnounceHead {
@@ -58,7 +58,7 @@ pub struct AnnounceHead {
     seeders: U32,
 }
 
-/// The head of a scrape reply, for a tracker that writes the entries after it itself.
+/// The head of a scrape reply, for a tracker that writes the entries itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(transparent)]
 pub struct ScrapeHead(Head);
@@ -106,8 +106,7 @@ impl<'b> Peers<'b> {
         self.0
     }
 
-    /// Returns the peers as those of one family, `PeerV4` or `PeerV6`, or `None` if the length is not a multiple of
-    /// theirs.
+    /// Returns the peers as peers of one family, `PeerV4` or `PeerV6`. Returns `None` if the length does not fit.
     #[must_use]
     pub fn of_family<P: FromBytes + Immutable + KnownLayout + Unaligned>(self) -> Option<&'b [P]> {
         <[P]>::ref_from_bytes(self.0).ok()
@@ -164,10 +163,7 @@ impl ScrapeHead {
 }
 
 impl<'b> Reply<'b> {
-    /// Decodes a reply.
-    ///
-    /// # Errors
-    /// Returns [`ReplyError`] if the packet is not a reply of BEP 15.
+    /// Decodes a reply. Fails if the packet is not a reply of BEP 15.
     pub fn decode(packet: &'b [u8]) -> Result<Self, ReplyError> {
         let truncated =
             |part, bytes_min| ReplyError::Truncated(Truncated { part, bytes: packet.len(), bytes_min });
@@ -201,10 +197,7 @@ impl<'b> Reply<'b> {
         }
     }
 
-    /// Writes the reply to the front of `out` and returns the number of bytes.
-    ///
-    /// # Errors
-    /// Returns [`NoRoom`] if `out` is too short.
+    /// Writes the reply to the front of `out` and returns the number of bytes. Fails if `out` is too short.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         match *self {
             Self::Connect { transaction_id, connection_id } => {

@@ -39,7 +39,7 @@ pub enum Request<'b> {
 }
 
 /// An announce request after its head, in the layout of the packet (BEP 15, "IPv4 announce request"; an IPv6 announce
-/// is the same).
+/// is equal).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Announce {
@@ -59,7 +59,7 @@ pub struct Announce {
     pub ip: [u8; 4],
     /// A number that proves the client's identity across a change of address.
     pub key: U32,
-    /// The number of peers that the client wants; negative for as many as the tracker chooses.
+    /// The number of peers that the client wants; negative lets the tracker choose.
     pub num_want: I32,
     /// The port on which the client accepts peers.
     pub port: U16,
@@ -102,10 +102,7 @@ impl Announce {
 }
 
 impl<'b> Request<'b> {
-    /// Decodes a request.
-    ///
-    /// # Errors
-    /// Returns [`RequestError`] if the packet is not a request of BEP 15.
+    /// Decodes a request. Fails if the packet is not a request of BEP 15.
     #[inline]
     pub fn decode(packet: &'b [u8]) -> Result<Self, RequestError> {
         let truncated =
@@ -122,7 +119,7 @@ impl<'b> Request<'b> {
                 let options = Options::new(options);
                 Ok(Self::Announce { connection_id, transaction_id, announce, options })
             }
-            // Fewer than 20 further bytes are ignored as trailing bytes: entry i of the reply still belongs to hash i.
+            // Up to 19 further bytes are ignored as trailing bytes: entry i of the reply still belongs to hash i.
             action::SCRAPE => match <[InfoHash]>::ref_from_prefix(body) {
                 // An empty scrape would request all torrents, which "can't be done with this protocol".
                 Err(_) | Ok(([], _)) => Err(truncated("scrape", HEAD_BYTES + HASH_BYTES)),
@@ -132,10 +129,7 @@ impl<'b> Request<'b> {
         }
     }
 
-    /// Writes the request to the front of `out` and returns the number of bytes.
-    ///
-    /// # Errors
-    /// Returns [`NoRoom`] if `out` is too short.
+    /// Writes the request to the front of `out` and returns the number of bytes. Fails if `out` is too short.
     pub fn encode(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
         match *self {
             Self::Connect { transaction_id } => {

@@ -14,9 +14,9 @@ const OPCODE: u8 = 0x0f;
 const CONTROL: u8 = 0x08;
 const MASKED: u8 = 0x80;
 const LENGTH: u8 = 0x7f;
-/// In the place of a length: the length follows in two bytes.
+/// In place of a length: the length follows in two bytes.
 const LENGTH_16: u8 = 126;
-/// In the place of a length: the length follows in eight bytes.
+/// In place of a length: the length follows in eight bytes.
 const LENGTH_64: u8 = 127;
 /// The length of a head without a mask and with a length of two bytes, which most messages need.
 const USUAL_HEAD_BYTES: usize = 4;
@@ -25,7 +25,7 @@ const USUAL_HEAD_BYTES: usize = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
-    /// A further fragment of a message.
+    /// A later fragment of a message.
     Continuation = 0,
     /// A text message, or its first fragment.
     Text = 1,
@@ -75,10 +75,7 @@ impl Opcode {
 }
 
 /// Decodes a head from the front of `bytes`. Returns `None` if it is incomplete. [`Reader`](super::Reader) checks
-/// whether such a frame is allowed at this point.
-///
-/// # Errors
-/// Returns [`Violation`] as soon as a byte breaks a rule.
+/// whether such a frame is allowed at this point. Fails as soon as a byte breaks a rule.
 pub fn decode(bytes: &[u8], role: Role) -> Result<Option<FrameHead>, Violation> {
     let [first, rest @ ..] = bytes else { return Ok(None) };
     if first & RESERVED != 0 {
@@ -109,7 +106,7 @@ pub fn decode(bytes: &[u8], role: Role) -> Result<Option<FrameHead>, Violation> 
     Ok(Some(FrameHead { fin, opcode, mask, payload_bytes, head_bytes: bytes.len() - rest.len() }))
 }
 
-/// Decodes the length from its seven bits and the bytes after them. Returns the length and the rest of the bytes.
+/// Decodes the length from its seven bits and the bytes after them. Returns it and the remaining bytes.
 fn decode_length(length: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Violation> {
     let (length, rest, least) = match length {
         LENGTH_16 => {
@@ -131,7 +128,7 @@ fn decode_length(length: u8, rest: &[u8]) -> Result<Option<(u64, &[u8])>, Violat
     Ok(Some((length, rest)))
 }
 
-/// Masks or unmasks `payload`; both are the same operation (5.3).
+/// Masks or unmasks `payload`, which is the same operation (5.3).
 pub fn apply_mask(mask: [u8; 4], payload: &mut [u8]) {
     let [a, b, c, d] = mask;
     let word = u64::from_ne_bytes([a, b, c, d, a, b, c, d]);
@@ -152,7 +149,7 @@ pub fn encode(opcode: Opcode, payload: &[u8], mask: Option<[u8; 4]>, out: &mut V
     encode_fragment(opcode, true, payload, mask, out);
 }
 
-/// Appends a frame that may be a fragment other than the last. The laboratory uses this to send fragments.
+/// Appends a frame that may be a fragment other than the last. The laboratory sends fragments with it.
 ///
 /// # Panics
 /// Panics if the payload of a control frame exceeds [`CONTROL_BYTES_MAX`], or if it is not the last fragment.
@@ -186,8 +183,8 @@ pub fn answer_close(code: Option<u16>, mask: Option<[u8; 4]>, out: &mut Vec<u8>)
     encode(Opcode::Close, code.as_ref().map_or(&[], |code| &code[..]), mask, out);
 }
 
-/// Appends an unmasked text frame whose payload `write` appends. The head is written once its length is known. The
-/// usual length is reserved for it, so only a very short or very long payload has to move.
+/// Appends an unmasked text frame whose payload `write` appends. The head is written when its length is known. The
+/// usual length is reserved for it, so only a very short or very long payload must move.
 pub fn write_text(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[0; USUAL_HEAD_BYTES]);

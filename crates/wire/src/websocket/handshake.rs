@@ -88,7 +88,7 @@ pub fn accept(key: &[u8]) -> Option<Accept> {
     )
 }
 
-/// Returns the upgrade that the head of a request asks for (4.2.1).
+/// Returns the upgrade that a request asks for (4.2.1).
 #[must_use]
 pub fn request(head: &RequestHead<'_, '_>) -> Asked {
     // RFC 9110, 7.8: an upgrade is ignored in HTTP/1.0, and where `Connection` does not name it.
@@ -148,11 +148,8 @@ pub fn ask(target: &str, host: &str, key: &str, origin: Option<&str>, out: &mut 
     out.extend_from_slice(b"\r\n");
 }
 
-/// Decodes the response to [`ask`] and returns the length of its head. Returns `None` if it is incomplete. Frames
-/// follow the head.
-///
-/// # Errors
-/// Returns [`Unaccepted`] if the response does not open a WebSocket.
+/// Decodes the response to [`ask`] and returns the length of its head, which frames follow. Returns `None` if it is
+/// incomplete. Fails if the response does not open a WebSocket.
 pub fn confirm(response: &[u8], key: &str) -> Result<Option<usize>, Unaccepted> {
     let window = response.get(..HEAD_BYTES_MAX).unwrap_or(response);
     let mut headers = [EMPTY_HEADER; HEADERS_MAX];

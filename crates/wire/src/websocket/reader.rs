@@ -1,14 +1,14 @@
 //! Assembles messages from frames (RFC 6455, 5.4).
 //!
 //! Nearly all messages take one frame. Such a message is unmasked in place and returned without a copy. Only fragments
-//! are buffered, and never more of them than the maximum size of a message.
+//! are buffered, and never more than the maximum size of a message.
 
 use core::str;
 
 use super::frame::{self, FrameHead, Opcode};
 use super::{Role, Violation};
 
-/// The size in bytes up to which the buffer for fragments doubles.
+/// The buffer for fragments doubles up to this size in bytes.
 const DOUBLED_BYTES_MAX: usize = 64 * 1024;
 
 /// Assembles messages. It owns memory only while a message arrives in fragments.
@@ -42,7 +42,7 @@ pub struct Read<'a> {
 pub enum Event<'a> {
     /// A binary message, or a text message that is valid UTF-8.
     Message(&'a mut [u8]),
-    /// A ping, to which to reply with a pong and the same payload.
+    /// A ping. The reply is a pong with the same payload.
     Ping(&'a [u8]),
     /// A pong.
     Pong(&'a [u8]),
@@ -57,12 +57,10 @@ impl Reader {
         Self { buffer: Vec::new(), partial: None }
     }
 
-    /// Reads the first frame of `input` once it is complete, and unmasks it in place. The caller repeats the call with
-    /// the remaining input until no byte is used. The last call also releases the memory of a fragmented message.
-    ///
-    /// # Errors
-    /// Returns [`Violation`] as soon as the peer is known to break the protocol. The head suffices for a frame or
-    /// message larger than `message_bytes_max`.
+    /// Reads the first frame of `input` when it is complete, and unmasks it in place. The caller repeats the call with
+    /// the remaining input until no byte is used. The last call also releases the memory of a fragmented message. Fails
+    /// as soon as the peer is known to break the protocol: for a frame or message larger than `message_bytes_max`, the
+    /// head suffices.
     pub fn read<'a>(
         &'a mut self,
         input: &'a mut [u8],
@@ -92,7 +90,7 @@ impl Reader {
         Ok(Read { used, event })
     }
 
-    /// Returns whether a message is still incomplete after the fragments so far.
+    /// Returns whether a message is incomplete after the fragments so far.
     #[must_use]
     pub const fn is_within_message(&self) -> bool {
         self.partial.is_some()
@@ -105,8 +103,8 @@ impl Reader {
         Some((kind == Kind::Text, core::mem::take(&mut self.buffer)))
     }
 
-    /// Returns a reader that continues behind the fragments of another one. They may be longer than a message may be here;
-    /// then the next fragment is a violation.
+    /// Returns a reader that continues after the fragments of another one. If they are longer than a message may be
+    /// here, the next fragment is a violation.
     #[must_use]
     pub fn with_fragments(fragments: Option<(bool, Vec<u8>)>) -> Self {
         let Some((is_text, buffer)) = fragments else { return Self::new() };
@@ -165,8 +163,8 @@ impl Reader {
         Ok(Some(Event::Message(&mut self.buffer)))
     }
 
-    /// Appends a fragment. The buffer doubles while messages are short, as any vector does, and grows by a quarter for
-    /// longer ones, but never beyond the maximum size of a message.
+    /// Appends a fragment. The buffer doubles while it is small, like any vector, and grows by a quarter when it is
+    /// larger, but never beyond the maximum size of a message.
     fn append(&mut self, payload: &[u8], message_bytes_max: usize) {
         let needed = self.buffer.len() + payload.len();
         if needed > self.buffer.capacity() {

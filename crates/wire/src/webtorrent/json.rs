@@ -1,8 +1,8 @@
 //! A JSON reader (RFC 8259) that scans a text once and builds no values.
 //!
 //! The reader checks everything on the way: grammar, nesting, escapes, and that strings are UTF-8 without control
-//! characters. Its input may therefore be any bytes. Escapes of lone surrogates are accepted: they are valid JSON, and
-//! offers are passed on unchanged. Nested values are scanned in a loop, so no input can exhaust the stack.
+//! characters. So its input may be any bytes. Escapes of lone surrogates are accepted: they are valid JSON, and offers
+//! are passed on unchanged. Nested values are scanned in a loop, so no input can exhaust the stack.
 
 use core::ops::Range;
 
@@ -38,8 +38,7 @@ pub(super) struct Reader<'j> {
     at: usize,
 }
 
-/// The arrays and objects around a position, with one bit for each. The innermost is the lowest bit, and a set bit is
-/// an object.
+/// The arrays and objects around a position, one bit for each. The innermost is the lowest bit. A set bit is an object.
 #[derive(Default)]
 struct Nest {
     objects: u64,
@@ -121,7 +120,7 @@ impl<'j> Reader<'j> {
         self.skip_space();
         let start = self.at;
         self.expect(b'"')?;
-        // After a block with other bytes, the reader proceeds byte by byte before it tries another block.
+        // After a block with other bytes, the reader proceeds byte by byte before it tries the next block.
         let mut blocks_from = self.at;
         loop {
             if self.at >= blocks_from {
@@ -141,7 +140,7 @@ impl<'j> Reader<'j> {
         }
     }
 
-    /// Skips in whole blocks the SDP lines that form most of an offer. The string has begun before.
+    /// Skips whole blocks of the SDP lines that form most of an offer. The string has begun before.
     fn skip_blocks(&mut self) {
         while let Some(block) = self.bytes[self.at - 1..].first_chunk()
             && is_lines(block)
@@ -159,7 +158,7 @@ impl<'j> Reader<'j> {
     /// Returns the next member of a checked object. The reader must not have read anything else.
     pub(super) fn next_member(&mut self) -> Option<(Text<'j>, &'j [u8])> {
         self.skip_space();
-        // Skip the bracket before the first member, or the comma before another one. After the last one there is no
+        // Skip the bracket before the first member, or the comma before another one. After the last member there is no
         // key.
         self.at += 1;
         Some((self.key().ok()?, self.value().ok()?))
@@ -193,8 +192,7 @@ impl<'j> Reader<'j> {
         Ok(())
     }
 
-    /// Proceeds from the end of a value to the start of the next one. Returns true if there is none because the
-    /// outermost value has ended.
+    /// Proceeds from the end of a value to the start of the next one. Returns true if the outermost value has ended.
     fn leave(&mut self, nest: &mut Nest) -> Result<bool, JsonError> {
         while nest.depth > 0 {
             self.skip_space();
@@ -362,10 +360,10 @@ const fn closing(opening: u8) -> u8 {
 }
 
 /// Returns whether a block is plain ASCII with line ends, `\r` and `\n`, the only escapes of an SDP. The byte before
-/// the block comes first; if that is a backslash that is itself escaped, the check may reject a valid block but never
+/// the block comes first. If that is a backslash that is itself escaped, the check may reject a valid block, but never
 /// accepts an invalid one. The block may end within an escape.
 ///
-/// The function has no branch, so that a compiler turns it into a few operations on all bytes at once.
+/// The function has no branch, so a compiler turns it into a few operations on all bytes at once.
 fn is_lines(block: &[u8; BLOCK_BYTES + 1]) -> bool {
     let pairs = block.iter().zip(&block[1..]);
     pairs.fold(true, |is_lines, (&before, &byte)| {
@@ -375,8 +373,8 @@ fn is_lines(block: &[u8; BLOCK_BYTES + 1]) -> bool {
     })
 }
 
-/// Returns the number of ordinary bytes at the front of `bytes`: no quote, backslash or control character, and no
-/// character of several bytes. It checks eight bytes at a time.
+/// Returns the number of ordinary bytes at the front of `bytes`: no quote, backslash, control character or part of a
+/// longer character. It checks eight bytes at a time.
 fn plain_bytes(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks();
     for (index, word) in words.iter().enumerate() {
@@ -389,8 +387,7 @@ fn plain_bytes(bytes: &[u8]) -> usize {
     words.len() * 8 + rest.iter().position(is_special).unwrap_or(rest.len())
 }
 
-/// Returns a word in which the top bit of the lowest special byte is set, and none below it. Bits above it may be set
-/// by the carry.
+/// Returns a word in which the lowest set bit is the top bit of the lowest special byte. The carry may set higher bits.
 const fn special_bytes(word: u64) -> u64 {
     const EACH: u64 = u64::from_le_bytes([1; 8]);
     let quote = (word ^ (EACH * 0x22)).wrapping_sub(EACH);

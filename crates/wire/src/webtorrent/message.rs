@@ -11,16 +11,16 @@ use super::text::{NameBuffer, OfferId, Text};
 /// Limits on the content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of offers of an announce; further ones are dropped.
+    /// The maximum number of offers of an announce. More are dropped.
     pub offers_max: usize,
     /// The maximum length in bytes of one offer or one answer, as JSON.
     pub offer_bytes_max: usize,
-    /// The maximum number of torrents of a scrape; further ones are dropped.
+    /// The maximum number of torrents of a scrape. More are dropped.
     pub info_hashes_max: usize,
 }
 
 /// Storage for the parts of a message that can be numerous. Callers reuse it: it grows to the largest message within
-/// the [`Limits`], and then nothing is allocated any more.
+/// the [`Limits`], and then nothing is allocated.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
     offers: Vec<OfferRange>,
@@ -34,7 +34,7 @@ pub enum Request<'m> {
     Announce(Announce<'m>),
     /// The client answers an offer.
     Answer(Answer<'m>),
-    /// The client requests the counts of these swarms. A scrape that names no torrent requests none.
+    /// The client requests the counts of these swarms. A scrape without torrents requests none.
     Scrape(&'m [InfoHash]),
 }
 
@@ -52,7 +52,7 @@ pub struct Announce<'m> {
     pub left_bytes: Option<i64>,
     /// The number of bytes that the peer has uploaded, at least 0, if the client sends it.
     pub uploaded_bytes: Option<i64>,
-    /// The number of bytes that the peer has downloaded, likewise.
+    /// The number of bytes that the peer has downloaded, at least 0, if the client sends it.
     pub downloaded_bytes: Option<i64>,
     /// The number of peers that the client wants, if it sends one. A number out of range becomes the nearest bound.
     pub numwant: Option<i64>,
@@ -70,7 +70,7 @@ pub struct Offers<'m> {
 /// An offer to connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer<'m> {
-    /// The offer as received: a JSON object or, of some applications, a string. Its content is only for the peers.
+    /// The offer as received: a JSON object or, from some applications, a string. Its content is only for the peers.
     pub offer: &'m [u8],
     /// The id that the offerer chose.
     pub offer_id: OfferId<'m>,
@@ -91,8 +91,8 @@ pub struct Answer<'m> {
     pub offer_id: OfferId<'m>,
 }
 
-/// A message that is refused, together with the values that were found in it: a client with one socket for several
-/// torrents needs them to assign the error. If the JSON is malformed, these are the values before the fault.
+/// A refused message, with the values that were found in it: a client with one socket for several torrents needs them
+/// to assign the error. If the JSON is malformed, these are the values before the fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{fault}")]
 pub struct Unreadable {
@@ -131,7 +131,7 @@ pub enum Fault {
     /// The id of the answered offer is invalid.
     #[error("offer_id is not a string of at most {} characters up to U+00FF", super::OFFER_ID_BYTES_MAX)]
     OfferId,
-    /// An answer has another form than those of clients.
+    /// An answer has a different form from those of clients.
     #[error("answer is neither an object nor a string")]
     Answer,
     /// An answer exceeds the limit.
@@ -139,10 +139,8 @@ pub enum Fault {
     AnswerTooLarge,
 }
 
-/// Decodes a message of a client. The whole message is checked to be JSON, including unused values.
-///
-/// # Errors
-/// Returns [`Unreadable`] if the message must be refused.
+/// Decodes a message of a client. The whole message is checked to be JSON, including unused values. Fails if the
+/// message must be refused.
 pub fn decode<'m>(
     message: &'m [u8],
     limits: &Limits,
@@ -220,7 +218,7 @@ struct Draft<'m> {
     uploaded_bytes: Option<i64>,
     downloaded_bytes: Option<i64>,
     numwant: Option<i64>,
-    /// `null` counts as absent, as with `to_peer_id`.
+    /// `null` counts as absent, like for `to_peer_id`.
     answer: Field<&'m [u8]>,
     offer_id: Field<OfferId<'m>>,
 }
@@ -273,8 +271,8 @@ impl<'m> Draft<'m> {
         if is_object { Ok(()) } else { Err(Fault::NotAnObject) }
     }
 
-    /// Returns the request. A message with an answer, or with the peer id of an offerer, is not an announce, whatever other
-    /// keys it has and whether it is well formed: as an announce, it would change the state of its sender.
+    /// Returns the request. A message with an answer, or with the peer id of an offerer, is never an announce, even
+    /// with other keys or if malformed: as an announce, it would change the state of its sender.
     fn request(
         &self,
         message: &'m [u8],
@@ -395,7 +393,7 @@ const fn is_description(raw: &[u8]) -> bool {
     matches!(raw.first(), Some(b'{' | b'"'))
 }
 
-/// Reads the offers. Any value other than an array counts as an empty one: some clients send `null`.
+/// Reads the offers. Any value other than an array counts as an empty array: some clients send `null`.
 fn read_offers(reader: &mut Reader<'_>, limits: &Limits, storage: &mut Storage) -> Result<(), JsonError> {
     storage.offers.clear();
     if reader.kind()? != b'[' {

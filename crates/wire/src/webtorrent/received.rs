@@ -77,7 +77,7 @@ pub struct ScrapeFile {
     pub complete: u32,
     /// The number of leechers.
     pub incomplete: u32,
-    /// The number of completed downloads. Trackers that do not count them may omit it; then it is 0.
+    /// The number of completed downloads. It is 0 if a tracker omits it.
     pub downloaded: u32,
 }
 
@@ -109,10 +109,7 @@ pub enum ReceivedError {
     },
 }
 
-/// Decodes a message of a tracker.
-///
-/// # Errors
-/// Returns [`ReceivedError`] if the bytes are not such a message.
+/// Decodes a message of a tracker. Fails if the bytes are not such a message.
 pub fn decode(message: &[u8]) -> Result<Received<'_>, ReceivedError> {
     let mut reader = Reader::new(message);
     if reader.kind()? != b'{' {

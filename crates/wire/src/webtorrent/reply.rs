@@ -1,8 +1,8 @@
 //! Messages to clients. Each function appends a JSON object, or its part of one.
 //!
-//! Every message contains `action`, except a refusal whose torrent is unknown: the client of webtorrent.io treats a
-//! message without it as an error of the socket, and reconnects for all its torrents; but it looks up the torrent of
-//! every announce, and throws where that is missing.
+//! Every message contains `action`, except a refusal whose torrent is unknown. The client of webtorrent.io treats a
+//! message without it as an error of the socket, and reconnects for all its torrents. But it looks up the torrent of
+//! every announce, and throws if that is missing.
 
 use shoal_base::{InfoHash, PeerId};
 
@@ -53,7 +53,7 @@ pub fn scrape_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"}}");
 }
 
-/// Appends a refusal. It names its action if that is known, but never an announce without the torrent.
+/// Appends a refusal. It names its action if that is known, but never an announce without a torrent.
 pub fn failure(action: Option<Action>, info_hash: Option<&InfoHash>, reason: &str, out: &mut Vec<u8>) {
     out.push(b'{');
     if let Some(action) = action.filter(|&action| action == Action::Scrape || info_hash.is_some()) {

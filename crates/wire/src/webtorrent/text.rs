@@ -40,8 +40,8 @@ impl<'j> Text<'j> {
         &self.raw[1..self.raw.len() - 1]
     }
 
-    /// Returns the string for a comparison with names, all of which are ASCII and fit the buffer. A string that does
-    /// not fit gives no name.
+    /// Returns the string for a comparison with names, which are all ASCII and fit the buffer. A string that does not
+    /// fit equals no name.
     pub(super) fn name<'r>(self, buffer: &'r mut NameBuffer) -> &'r [u8]
     where
         'j: 'r,
@@ -62,7 +62,7 @@ impl<'j> Text<'j> {
     /// Writes the bytes of a binary string to the front of `buffer` and returns their number. Returns `None` if the
     /// string is longer than the buffer or not binary.
     ///
-    /// Half of the bytes of a hash are encoded as two, in an order that the branch predictor cannot foresee, so the
+    /// Half of the bytes of a hash are encoded as two, in an order that the branch predictor cannot foresee. So the
     /// length of a character is computed without a branch.
     pub(super) fn binary(self, buffer: &mut [u8]) -> Option<usize> {
         let end = self.raw.len() - 1;
@@ -160,7 +160,7 @@ fn unescape(bytes: &[u8]) -> Option<(u16, usize)> {
     Some((unit, 1))
 }
 
-/// Iterates over the UTF-16 code units of a string, because escapes consist of these (RFC 8259, 7).
+/// Iterates over the UTF-16 code units of a string, because escapes consist of them (RFC 8259, 7).
 struct CodeUnits<'j> {
     rest: &'j [u8],
     low_surrogate: Option<u16>,
@@ -208,7 +208,7 @@ struct Encoded {
     length: u8,
 }
 
-/// The encoding of every byte, as `JSON.stringify` writes it, except for the short escapes.
+/// The encoding of every byte as `JSON.stringify` writes it, without the short escapes.
 static ENCODED: [Encoded; 256] = {
     let mut table = [Encoded { bytes: [0; ESCAPE_BYTES_MAX], length: 0 }; 256];
     let mut byte = 0_u8;
@@ -236,7 +236,7 @@ const fn escaped(byte: u8) -> Encoded {
     Encoded { bytes: [b'\\', b'u', b'0', b'0', high, low], length: 6 }
 }
 
-/// Appends 20 bytes as a binary string. It branches on none of them, because the branch could not be predicted.
+/// Appends 20 bytes as a binary string. It has no branch on them, because the branch could not be predicted.
 pub(super) fn push_twenty(twenty: &[u8; 20], out: &mut Vec<u8>) {
     let mut buffer = [0; 2 + 20 * ESCAPE_BYTES_MAX];
     buffer[0] = b'"';

@@ -26,30 +26,28 @@ impl Checksum {
     }
 }
 
-/// A sum of 16-bit words as they are in memory, not yet folded into 16 bits.
+/// A sum of 16-bit words in memory order, not yet folded into 16 bits.
 ///
-/// Words of 32 bits are as good as those of 16, for the sum is folded in the end, and so is any byte order: swapping the bytes
-/// of all words swaps those of the sum (RFC 1071, section 2). Unswapped, several are added at a time. A frame has less than
-/// 2^16 of them, so a sum of 64 bits does not overflow.
+/// Words of 32 bits serve as well, because the sum is folded in the end. Any byte order serves too: swapping the bytes
+/// of all words swaps the bytes of the sum (RFC 1071, section 2). So several words are added at a time, unswapped. A
+/// frame has less than 2^16 of them, so a sum of 64 bits does not overflow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum(u64);
 
 impl Sum {
     /// Returns the sum of the pseudo header of a datagram (RFC 768; RFC 8200, section 8.1).
     pub(super) fn of_pseudo_header(source: IpAddr, destination: IpAddr, udp_bytes: usize) -> Self {
-        // A length of more than 16 bits is no length of a datagram, whose sum then does not matter.
+        // No datagram is longer than 16 bits can say, so its sum does not matter then.
         let length = u16::try_from(udp_bytes).unwrap_or(u16::MAX);
         [source, destination]
             .into_iter()
             .fold(Self::default().word(length).word(PROTOCOL_UDP.into()), Self::address)
     }
 
-    /// Adds a number.
     pub(super) fn word(self, word: u16) -> Self {
         Self(self.0 + u64::from(word.to_be()))
     }
 
-    /// Adds an address.
     fn address(self, ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(ip) => self.add(&ip.octets()),
@@ -57,7 +55,7 @@ impl Sum {
         }
     }
 
-    /// Adds bytes that start at an even offset. An odd one at the end counts as if a zero followed.
+    /// Adds bytes that start at an even offset. An odd byte at the end counts as if a zero followed.
     pub(super) fn add(self, bytes: &[u8]) -> Self {
         let (words, rest) = bytes.as_chunks::<4>();
         let sum: u64 = words.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum();

@@ -36,13 +36,11 @@ pub struct Head {
 #[error("there is no room for the headers of a datagram, or for its payload")]
 pub struct NoRoom;
 
-/// Writes all headers of a reply right before its payload, which is already at `out[payload_at..][..payload_len]`.
-/// Returns the offset at which the frame starts. It ends where the payload does.
+/// Writes all headers of a reply directly before its payload, which is already at `out[payload_at..][..payload_len]`.
+/// Returns the offset of the frame, which ends with the payload.
 ///
-/// The reply goes back the way that the request came: to its MAC address, address and port, with the same VLAN tag.
-///
-/// # Errors
-/// Returns an error if `out` has no room for that.
+/// The reply returns to the source of the request: its MAC address, address and port, with the same VLAN tag. Fails if
+/// `out` has no room.
 pub fn write_reply_head(
     request: &[u8],
     datagram: &Datagram,
@@ -84,10 +82,8 @@ impl Head {
         ETHERNET_BYTES + self.tag.map_or(0, |tag| tag.len())
     }
 
-    /// Writes the headers right before a payload that is already in its place. Returns where the frame starts.
-    ///
-    /// # Errors
-    /// Returns an error if `out` has no room.
+    /// Writes the headers directly before a payload that is already in its place. Returns the offset of the frame.
+    /// Fails if `out` has no room.
     pub fn write(&self, out: &mut [u8], payload_at: usize, payload_len: usize) -> Result<usize, NoRoom> {
         let start = payload_at.checked_sub(self.bytes()).ok_or(NoRoom)?;
         let end = payload_at.checked_add(payload_len).ok_or(NoRoom)?;
@@ -127,10 +123,10 @@ impl Head {
         let bytes = UDP_BYTES + payload.len();
         let length = u16::try_from(bytes).map_err(|_| NoRoom)?;
         let words = [self.source.port(), self.destination.port(), length];
-        // The words are added from the registers: a load of bytes that were just stored in parts has to wait.
+        // The words are added from registers: a load of bytes that were just stored in parts must wait.
         let pseudo = Sum::of_pseudo_header(self.source.ip(), self.destination.ip(), bytes);
         let sum = words.into_iter().fold(pseudo, Sum::word).add(payload);
-        // RFC 768: 0 means that there is no checksum, so a calculated 0 is sent as its equal.
+        // RFC 768: 0 means "no checksum", so a calculated 0 is sent as 0xffff, which is equal.
         let checksum = if sum.checksum() == 0 { 0xffff } else { sum.checksum() };
         let [source, destination, length] = words;
         for (out, word) in out.chunks_exact_mut(2).zip([source, destination, length, checksum]) {

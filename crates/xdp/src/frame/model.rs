@@ -1,10 +1,10 @@
 //! The verdict of the eBPF program about a frame, for tests.
 //!
-//! The model reads frames by [`parse`], and builds replies by [`Head`]. It is slow and plain. Connection ids and
-//! the state of token buckets are its caller's.
+//! The model reads frames by [`parse`] and builds replies by [`Head`]. It is slow and plain. Its caller supplies
+//! connection ids and the state of token buckets.
 //!
-//! The program cannot be tested in Rust. A test therefore gives the program and this model the same tens of thousands
-//! of frames (`BPF_PROG_TEST_RUN`): verdict, counter and every byte must agree. The back end reads frames by the same
+//! The program cannot be tested in Rust. So a test gives the program and this model the same tens of thousands of
+//! frames (`BPF_PROG_TEST_RUN`): verdict, counter and every byte must agree. The back end reads frames by the same
 //! `frame`.
 
 use std::collections::BTreeSet;
@@ -15,12 +15,12 @@ use super::{
     IPV6_BYTES, PROTOCOL_UDP, REDIRECTED_BYTES_MAX, Rejection, UDP_BYTES, be16, ethernet, parse,
 };
 use crate::interface::{Segment, Vlan};
-use crate::program::{Network, NetworkRule};
+use crate::program::{Counted, Network, NetworkRule};
 
 /// The id of all connect requests (BEP 15).
 const MAGIC: u64 = 0x417_2710_1980;
 
-/// Length of the head of a request, and of the reply to a connect request.
+/// Length of the header of a request, and of the reply to a connect request.
 const REQUEST_BYTES: usize = 16;
 
 /// The shortest frame of Ethernet, without the checksum at its end.
@@ -29,38 +29,16 @@ pub(super) const FRAME_BYTES_MIN: usize = 60;
 /// The longest payload of a request that the program answers.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 1472;
 
-/// The counter of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "they are the fields of `Counts`")]
-pub enum Counted {
-    ConnectsV4,
-    ConnectsV6,
-    Denied,
-    /// The action of the request, and whether it came over IPv6.
-    Limited(u32, bool),
-    Unanswerable,
-    Redirected,
-    NoSocket,
-    BacklogFull,
-    Malformed,
-    BadChecksum,
-    Fragments,
-    ExtensionHeaders,
-    TooLong,
-    OtherVlan,
-    NoRouteBack,
-}
-
 /// The fate of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The kernel gets it as it came. It is counted if it was for the tracker.
+    /// The kernel gets the frame unchanged. The frame is counted if it was for the tracker.
     Pass(Option<Counted>),
-    /// It is dropped.
+    /// The frame is dropped.
     Drop(Counted),
-    /// It is answered by this frame.
+    /// This frame is sent as the reply.
     Transmit(Counted, Vec<u8>),
-    /// The socket of its queue gets it as it came.
+    /// The socket of its queue gets the frame unchanged.
     Redirect,
 }
 
@@ -71,26 +49,27 @@ pub struct Model {
     pub endpoints: BTreeSet<SocketAddr>,
     /// The rules for networks.
     pub networks: Vec<Network>,
-    /// The rule for the addresses in none of them.
+    /// The rule for addresses in none of the networks.
     pub otherwise: NetworkRule,
-    /// The segments that frames of the interface may belong to.
+    /// The segments of the frames of the interface.
     pub segments: Vec<Segment>,
-    /// Whether it may answer connect requests: it has a key and the present slot.
+    /// Whether it may answer connect requests: it has a key and knows the current slot.
     pub answers: bool,
     /// Whether the queue has a socket with room.
     pub has_socket: bool,
 }
 
-/// Connection ids, limits and routes, which the model does not know itself.
+/// Connection ids, limits and routes, which the model does not know.
 pub trait Source {
-    /// Returns the index of the interface by which the kernel sends a packet from one address to another, and the MAC address that
-    /// it sends it to, if it knows one.
+    /// Returns how the kernel would send a packet from one address to another: the index of the interface, and the next
+    /// MAC address if the kernel knows it.
     fn next_hop(&mut self, from: IpAddr, to: IpAddr) -> Option<(u32, [u8; 6])>;
 
     /// Returns the connection id for an address.
     fn connection_id(&mut self, ip: IpAddr) -> u64;
 
-    /// Returns whether a connect request may be answered, or this request be handed over: takes a token if there is a limit.
+    /// Returns whether a connect request may be answered, or another request passed to the socket. Takes a token if
+    /// there is a limit.
     fn admits(&mut self, ip: IpAddr, is_connect: bool, request: &[u8]) -> bool;
 }
 
@@ -130,7 +109,7 @@ impl Model {
         match u32::from_be_bytes(actions) {
             0 if id == MAGIC => {}
             action @ (1 | 2) if !rule.exempt && !source.admits(ip, false, request) => {
-                return Verdict::Drop(Counted::Limited(action, ip.is_ipv6()));
+                return Verdict::Drop(Counted::limited(action, ip.is_ipv6()));
             }
             _ => return hand_over(),
         }
@@ -141,7 +120,7 @@ impl Model {
             return Verdict::Pass(Some(Counted::BadChecksum));
         }
         if !rule.exempt && !source.admits(ip, true, request) {
-            return Verdict::Drop(Counted::Limited(0, ip.is_ipv6()));
+            return Verdict::Drop(Counted::limited(0, ip.is_ipv6()));
         }
         let counted = if ip.is_ipv4() { Counted::ConnectsV4 } else { Counted::ConnectsV6 };
         let reply = reply(frame, &datagram, [t0, t1, t2, t3], source.connection_id(ip));
@@ -158,13 +137,13 @@ impl Model {
         }
     }
 
-    /// Returns the rule of the longest prefix.
+    /// Returns the rule of the network with the longest matching prefix.
     fn rule(&self, ip: IpAddr) -> NetworkRule {
         let matching = self.networks.iter().filter(|network| contains(network, ip));
         matching.max_by_key(|network| network.bits).map_or(self.otherwise, |network| network.rule)
     }
 
-    /// Returns as what a rejected frame is counted, if it is for the tracker.
+    /// Returns the counter for a rejected frame, if the frame is for the tracker.
     fn counted(&self, frame: &[u8], rejection: Rejection) -> Option<Counted> {
         let (ip, port) = destination(frame)?;
         let is_ours = match port {
@@ -184,7 +163,7 @@ impl Model {
     }
 }
 
-/// Returns the destination of a frame, as far as its headers are whole. Fragments have no ports.
+/// Returns the destination of a frame if the headers are long enough. Fragments have no ports.
 fn destination(frame: &[u8]) -> Option<(IpAddr, Option<u16>)> {
     let (kind, offset) = ethernet(frame).ok()?;
     let ip = frame.get(offset..)?;
@@ -205,7 +184,7 @@ fn destination(frame: &[u8]) -> Option<(IpAddr, Option<u16>)> {
     Some((address, udp.and_then(|udp| be16(udp, 2))))
 }
 
-/// Returns the VLAN of a frame. A tag of IEEE 802.1Q with the number 0 has only a priority.
+/// Returns the VLAN of a frame. An IEEE 802.1Q tag with number 0 only has a priority.
 fn vlan(frame: &[u8], datagram: &Datagram) -> Option<Vlan> {
     let tag = &frame[ETHERNET_BYTES - 2..datagram.ip_offset - 2];
     let (protocol, number) = be16(tag, 0).zip(be16(tag, 2).map(|control| control & 0xfff))?;

@@ -1,4 +1,4 @@
-//! The addresses of the host, as the C library lists them.
+//! The addresses of the host, from the C library.
 #![allow(unsafe_code, reason = "getifaddrs returns a list of pointers")]
 
 use std::io;
@@ -15,7 +15,6 @@ impl Drop for List {
     }
 }
 
-/// Returns the IP addresses of all interfaces.
 pub(super) fn ips() -> io::Result<Vec<IpAddr>> {
     let mut first = ptr::null_mut();
     // SAFETY: the call writes one pointer.
@@ -33,9 +32,9 @@ pub(super) fn ips() -> io::Result<Vec<IpAddr>> {
     Ok(ips)
 }
 
-/// Returns the address that an entry of the list refers to, if it is one of IP.
+/// Returns the address of an entry of the list, if it is an IP address.
 fn ip(pointer: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: the pointer is null, or that of an address of the list.
+    // SAFETY: the pointer is null or refers to an address of the list.
     let family = unsafe { pointer.as_ref() }.map_or(libc::AF_UNSPEC, |address| address.sa_family.into());
     match family {
         libc::AF_INET => {
@@ -44,7 +43,7 @@ fn ip(pointer: *const libc::sockaddr) -> Option<IpAddr> {
             Some(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: as for the other family.
+            // SAFETY: as for IPv4.
             let address = unsafe { pointer.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(address.sin6_addr.s6_addr).into())
         }

@@ -17,7 +17,7 @@ pub(super) struct Request<'s> {
     name: [u8; NAME_BYTES],
 }
 
-/// A `struct ifreq`: the name, and what is asked for.
+/// A `struct ifreq`: the name, and the data of the request.
 #[repr(C)]
 struct InterfaceRequest<T> {
     name: [u8; NAME_BYTES],
@@ -60,19 +60,19 @@ impl<'s> Request<'s> {
         Ok([data[2], data[3], data[4], data[5], data[6], data[7]])
     }
 
-    /// Asks the driver. The first word is the command, which tells how many words there are.
+    /// Asks the driver. The first word is the command, which implies the number of words.
     pub(super) fn ethtool<const WORDS: usize>(&self, words: &mut [u32; WORDS]) -> io::Result<()> {
         let mut request =
             InterfaceRequest { name: self.name, data: Pointer { words: words.as_mut_ptr(), unused: [0; 2] } };
-        // SAFETY: the callers pass arrays of the length of the structure of their command, to which the kernel writes. The
-        // request is as long as a `struct ifreq`, whose contents are the pointer here.
+        // SAFETY: the callers pass arrays of the length of the structure of their command, to which the kernel writes.
+        // The request is as long as a `struct ifreq`, whose contents are the pointer here.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL.into(), &raw mut request) };
         check(result)
     }
 
     fn ask(&self, command: libc::Ioctl) -> io::Result<[u8; 8]> {
         let mut request = InterfaceRequest { name: self.name, data: Data::default() };
-        // SAFETY: the kernel writes no more than a `struct ifreq`, which the request is as long as.
+        // SAFETY: the kernel writes at most a `struct ifreq`, and the request is that long.
         let result = unsafe { libc::ioctl(self.socket.as_raw_fd(), command, &raw mut request) };
         check(result)?;
         Ok(request.data[0].to_ne_bytes())

@@ -1,6 +1,6 @@
-//! The network interfaces of the host and their VLANs, as the kernel lists them (`rtnetlink(7)`).
+//! The network interfaces of the host and their VLANs, listed by the kernel (`rtnetlink(7)`).
 //!
-//! The program has the VLANs in one table by number and protocol. Frames without a tag have the place of number 0.
+//! The program keeps the VLANs in one table by number and protocol. Number 0 stands for frames without a tag.
 
 use std::io;
 
@@ -41,9 +41,9 @@ const REPLY_BYTES_MAX: usize = 32 << 10;
 pub(super) struct Device {
     pub(super) index: u32,
     pub(super) name: String,
-    /// None unless it has an address of the length of Ethernet's.
+    /// `None` unless the address has the length of an Ethernet address.
     pub(super) mac: Option<[u8; 6]>,
-    /// The VLAN that it sends into, and the index of the interface by which it does so.
+    /// Its VLAN, and the index of the interface below it.
     pub(super) vlan: Option<(u32, Vlan)>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn devices() -> io::Result<Vec<Device>> {
     }
 }
 
-/// Reads a part of the reply. Returns whether further parts follow.
+/// Reads a part of the reply. Returns whether more parts follow.
 fn read(mut messages: &[u8], devices: &mut Vec<Device>) -> io::Result<bool> {
     while let Some((length, kind)) = u32_at(messages, 0).zip(u16_at(messages, 4)) {
         let length = usize::try_from(length).unwrap_or(usize::MAX);
@@ -94,7 +94,7 @@ fn device(message: &[u8]) -> Option<Device> {
             IFLA_IFNAME => device.name = text(value),
             IFLA_LINK => parent = u32_at(value, 0),
             IFLA_LINKINFO => vlan = vlan_of(value),
-            // The number of its parent is then one of another network namespace.
+            // The index of its parent then belongs to another network namespace.
             IFLA_LINK_NETNSID => is_parent_elsewhere = true,
             _ => {}
         }
@@ -125,7 +125,7 @@ fn vlan_of(info: &[u8]) -> Option<Vlan> {
     Some(Vlan { protocol, number })
 }
 
-/// Returns the types and values of attributes, as far as they are whole.
+/// Returns the types and values of the attributes, up to the first incomplete one.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16_at(bytes, 0)?);

@@ -7,14 +7,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::frame::{ETHERNET_PROVIDER_TAG, ETHERNET_TAG};
 use crate::interface::{Segment, Vlan};
 
-/// Number of settings, of which one is active.
+/// Number of copies of the settings. One is active.
 pub(super) const SETTINGS: usize = 8;
 
-/// Words of 64 bits of one of them, and of what is before the first one.
+/// Words of 64 bits in one copy, and in the part before the first one.
 pub(super) const SETTINGS_WORDS: usize = size_of::<Settings>() / 8;
 pub(super) const CONTROL_WORDS: usize = 8;
 
-/// Where the words of a queue are.
+/// Positions of the words of a queue.
 pub(super) const BACKLOG_WORDS: usize = 16;
 pub(super) const BACKLOG_REDIRECTED: usize = 0;
 pub(super) const BACKLOG_CONSUMED: usize = 8;
@@ -60,7 +60,7 @@ pub(super) struct Settings {
     pub(super) near: [[u8; 20]; NEAR_ENDPOINTS],
 }
 
-/// Number of endpoints among the settings.
+/// Number of endpoints in the settings.
 pub(super) const NEAR_ENDPOINTS: usize = 8;
 
 const _: () = assert!(size_of::<Settings>() == 328);
@@ -73,10 +73,10 @@ pub(super) struct Rate {
     pub(super) full_ns: u64,
 }
 
-/// Where the segments of VLANs of a provider begin.
+/// Start of the entries of provider VLANs (IEEE 802.1ad).
 const PROVIDER_SEGMENTS: u32 = 1 << 12;
 
-/// The entry of a segment that the host takes no part in.
+/// The entry of a segment that the host does not belong to.
 pub(super) const NO_SEGMENT: [u8; 12] = [0; 12];
 
 /// Returns a `struct segment`.
@@ -87,7 +87,7 @@ pub(super) fn segment(segment: &Segment) -> [u8; 12] {
     entry
 }
 
-/// Returns the place of a segment. Neither a VLAN of number 0, which is no VLAN, nor one of another protocol has one.
+/// Returns the entry of a segment. A VLAN of number 0, which is no VLAN, and a VLAN of another protocol have none.
 pub(super) fn segment_index(vlan: Option<Vlan>) -> Option<u32> {
     match vlan {
         None => Some(0),
@@ -104,7 +104,7 @@ pub(super) fn bit_of(ip: IpAddr) -> u64 {
     1 << (hash_of(&endpoint(SocketAddr::new(ip, 0))) >> 26)
 }
 
-/// Returns the endpoints that have a place among the settings. Of two with the same place, the first one has it.
+/// Returns the endpoints by their places in the settings. If two have the same place, the first gets it.
 pub(super) fn near<'e>(endpoints: impl Iterator<Item = &'e [u8; 20]>) -> [[u8; 20]; NEAR_ENDPOINTS] {
     let mut near = [[0; 20]; NEAR_ENDPOINTS];
     for endpoint in endpoints {

@@ -1,4 +1,4 @@
-//! The maps of the program, for the thread that tells it what to do.
+//! The maps of the program, for the thread that controls it.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,7 +29,7 @@ pub struct MapsError {
     reason: MapError,
 }
 
-/// The maps of a program. One thread owns them; [`Backlog`] is for the others.
+/// The maps of a program, for one thread. Other threads use [`Backlog`].
 pub struct Maps {
     control: Mapped,
     backlogs: Arc<Mapped>,
@@ -39,13 +39,13 @@ pub struct Maps {
     segments: Array<MapData, [u8; 12]>,
     sockets: XskMap<MapData>,
     counters: Counters,
-    /// The buckets, the routes, and the arrays that `control` and `backlogs` map live as long as the program.
+    /// The buckets, the routes, and the arrays that `control` and `backlogs` map. They live as long as the program.
     _others: Vec<Map>,
     settings: layout::Settings,
-    /// The settings that the program knows, and which of them are active.
+    /// The settings that the program knows, and the number of the active copy.
     published: layout::Settings,
     active: usize,
-    /// Whether several changes are being made, which are published together.
+    /// Whether several changes are in progress, which are published together.
     is_held: bool,
     present_endpoints: BTreeMap<[u8; 20], u32>,
     present_segments: BTreeMap<u32, [u8; 12]>,
@@ -55,8 +55,8 @@ pub struct Maps {
 #[derive(Clone)]
 pub struct Counters(Arc<PerCpuArray<MapData, [u64; layout::COUNTS]>>);
 
-/// The frames of a queue that are on their way from the program to its socket. The program hands over no more than the
-/// socket has room for, so that the kernel serves the others.
+/// The frames of a queue on their way from the program to its socket. The program passes on only as many as the socket
+/// has room for. The kernel serves the others.
 #[derive(Clone, Debug)]
 pub struct Backlog {
     backlogs: Arc<Mapped>,
@@ -64,7 +64,7 @@ pub struct Backlog {
     start: usize,
 }
 
-/// Returns the number of lines of token buckets. A source has four cells.
+/// Returns the number of lines of token buckets. A source takes four cells.
 pub(super) fn lines(sizes: &Sizes) -> u32 {
     let cells = u64::from(sizes.sources_max) * 4;
     let lines = cells.div_ceil(layout::LINE_CELLS as u64).next_power_of_two();
@@ -112,8 +112,8 @@ impl Maps {
         Ok(maps)
     }
 
-    /// Makes several changes, whose settings are published together: at the end, or before [`Self::set_networks`] removes
-    /// networks. Only if that removes the last one of a family, they are published twice.
+    /// Makes several changes and publishes their settings together: at the end, or before [`Self::set_networks`]
+    /// removes networks. If that removes the last network of a family, the settings are published twice.
     pub fn change<T>(&mut self, changes: impl FnOnce(&mut Self) -> T) -> T {
         self.is_held = true;
         let result = changes(self);
@@ -122,28 +122,26 @@ impl Maps {
         result
     }
 
-    /// Replaces the settings. Frames that arrive from now on are served by them.
+    /// Replaces the settings, for all frames that arrive from now on.
     pub fn set_settings(&mut self, settings: &Settings) {
         settings.write(&mut self.settings);
         self.publish();
     }
 
-    /// Tells the program the present time slot of connection ids, and its end by `CLOCK_MONOTONIC` in nanoseconds. The
-    /// program takes the next one after that end, and leaves connect requests to user space after the end of that.
+    /// Tells the program the current time slot of connection ids, and its end by `CLOCK_MONOTONIC` in nanoseconds.
+    /// After that end the program uses the next slot. After the end of the next slot it leaves connect requests to user
+    /// space.
     pub fn set_slot(&mut self, slot: u64, end_ns: u64) {
         (self.settings.slot, self.settings.slot_end_ns) = (slot, end_ns);
         self.publish();
     }
 
-    /// Replaces the addresses and ports of the tracker. None of them may be unspecified: the program compares them with the
-    /// destination of a frame.
-    ///
-    /// # Errors
-    /// Returns an error if there are too many.
+    /// Replaces the addresses and ports of the tracker. None may be unspecified: the program compares them with the
+    /// destination of a frame. Fails if there are too many.
     pub fn set_endpoints(&mut self, addresses: &[SocketAddr]) -> Result<(), MapsError> {
         let mut wanted = BTreeMap::new();
         for address in addresses {
-            // A frame without ports, such as a fragment, is counted if it is for an address of the tracker.
+            // A frame without ports, such as a fragment, is counted if its destination is an address of the tracker.
             wanted.insert(layout::endpoint(SocketAddr::new(address.ip(), 0)), 0);
         }
         wanted.extend(addresses.iter().filter(|a| a.port() != 0).map(|a| (layout::endpoint(*a), 1)));
@@ -171,10 +169,8 @@ impl Maps {
         Ok(())
     }
 
-    /// Replaces the segments that frames of the interface may belong to. Without any, all frames are left to the kernel.
-    ///
-    /// # Errors
-    /// Returns those of the kernel.
+    /// Replaces the segments of the frames of the interface. Without segments, all frames are left to the kernel. Fails
+    /// with the error of the kernel.
     pub fn set_segments(&mut self, segments: &[Segment]) -> Result<(), MapsError> {
         let entry =
             |segment: &Segment| Some((layout::segment_index(segment.vlan)?, layout::segment(segment)));
@@ -193,12 +189,10 @@ impl Maps {
         Ok(())
     }
 
-    /// Replaces the networks, and what holds for the addresses in none of them. Meanwhile the program may see some of the old
-    /// and some of the new ones. Those that are wanted are there before the rule for all others changes, so an allow list refuses
-    /// none of its networks, and a failure leaves the rule as it was.
-    ///
-    /// # Errors
-    /// Returns an error if there are too many.
+    /// Replaces the networks, and the rule for addresses in none of them. Meanwhile the program may see some of the old
+    /// and some of the new networks. The new ones are inserted before the rule for all other addresses changes. So an
+    /// allow list refuses none of its networks, and a failure leaves that rule unchanged. Fails if there are too many
+    /// networks.
     pub fn set_networks(&mut self, networks: &[Network], otherwise: NetworkRule) -> Result<(), MapsError> {
         let failed = |reason| MapsError { map: "the networks", reason };
         let (mut v4, mut v6) = (Vec::new(), Vec::new());
@@ -229,7 +223,7 @@ impl Maps {
         Ok(())
     }
 
-    /// Notes in the settings which families have networks.
+    /// Records in the settings which families have networks.
     fn note_families(&mut self) {
         for (is_empty, flag) in [
             (self.networks_v4.is_empty(), layout::HAS_NETWORKS_V4),
@@ -240,16 +234,14 @@ impl Maps {
         }
     }
 
-    /// Hands the datagrams of a queue to an AF_XDP socket, which must be bound to that queue of the interface; or to none.
-    /// The program does so only within the limit of its [`Backlog`].
-    ///
-    /// # Errors
-    /// Returns an error if there is no such queue, or if the descriptor is not that of such a socket.
+    /// Redirects the datagrams of a queue to an AF_XDP socket, which must be bound to that queue of the interface, or
+    /// to no socket. The limit of the queue's [`Backlog`] applies. Fails if there is no such queue, or if the
+    /// descriptor does not refer to such a socket.
     pub fn set_socket(&mut self, queue: u32, socket: Option<BorrowedFd<'_>>) -> Result<(), MapsError> {
         let result = match socket {
             Some(fd) => self.sockets.set(queue, fd.as_raw_fd(), 0),
             None => match self.sockets.unset(queue) {
-                // It had none.
+                // It had no socket.
                 Err(MapError::SyscallError(error)) if error.io_error.kind() == io::ErrorKind::NotFound => {
                     Ok(())
                 }
@@ -267,10 +259,7 @@ impl Maps {
         (end <= self.backlogs.words().len()).then(|| Backlog { backlogs: Arc::clone(&self.backlogs), start })
     }
 
-    /// Returns what the program has counted.
-    ///
-    /// # Errors
-    /// Returns those of the kernel.
+    /// Returns the counts of the program. Fails with the error of the kernel.
     pub fn counts(&self) -> Result<Counts, MapsError> {
         self.counters.read()
     }
@@ -281,7 +270,7 @@ impl Maps {
         self.counters.clone()
     }
 
-    /// Takes endpoints out of the active settings at once, even if other changes are held or fail.
+    /// Removes endpoints from the active settings at once, even if other changes are held back or fail.
     fn forget_near(&mut self, gone: &[[u8; 20]]) {
         let forget = |near: &mut [[u8; 20]]| {
             near.iter_mut().filter(|near| gone.contains(near)).for_each(|near| *near = [0; 20]);
@@ -292,7 +281,7 @@ impl Maps {
         self.activate(active);
     }
 
-    /// Makes the settings active, unless further changes follow.
+    /// Activates the settings, unless more changes follow.
     fn publish(&mut self) {
         if !self.is_held {
             self.publish_now();
@@ -303,8 +292,8 @@ impl Maps {
         self.activate(self.settings);
     }
 
-    /// Makes settings active, if they differ from the active ones. They are written where no frame is served by them: a frame
-    /// that is being served reads those that were active when it came, which are written again only after all others.
+    /// Activates settings, if they differ from the active ones. They are written to a copy that no frame uses. A frame
+    /// in progress uses the copy that was active when it arrived, and that copy is written again only after all others.
     fn activate(&mut self, settings: layout::Settings) {
         if settings == self.published {
             return;
@@ -322,10 +311,7 @@ impl Maps {
 }
 
 impl Counters {
-    /// Returns what the program has counted.
-    ///
-    /// # Errors
-    /// Returns those of the kernel.
+    /// Returns the counts of the program. Fails with the error of the kernel.
     pub fn read(&self) -> Result<Counts, MapsError> {
         let failed = |reason| MapsError { map: "the counters", reason };
         let per_cpu = self.0.get(&0, 0).map_err(failed)?;
@@ -335,7 +321,7 @@ impl Counters {
                 *sum = sum.wrapping_add(*count);
             }
         }
-        Ok(Counts::from_array(sums))
+        Ok(Counts(sums))
     }
 }
 
@@ -346,24 +332,24 @@ impl fmt::Debug for Counters {
 }
 
 impl Backlog {
-    /// Returns how many frames the program has handed over.
+    /// Returns how many frames the program has redirected.
     #[must_use]
     pub fn redirected(&self) -> u64 {
         self.word(layout::BACKLOG_REDIRECTED).load(Ordering::Acquire)
     }
 
-    /// Tells the program how many of these have been received, or were dropped because the socket had no room.
+    /// Tells the program how many redirected frames have been received, or were dropped because the socket had no room.
     pub fn publish(&self, consumed: u64) {
         self.word(layout::BACKLOG_CONSUMED).store(consumed, Ordering::Release);
     }
 
-    /// Returns the maximum number of frames that are on their way.
+    /// Returns the maximum number of frames on their way.
     #[must_use]
     pub fn frames_max(&self) -> u64 {
         self.word(layout::BACKLOG_FRAMES_MAX).load(Ordering::Acquire)
     }
 
-    /// Sets the maximum number of frames that are on their way. At first it is 0: all go to the kernel.
+    /// Sets the maximum number of frames on their way. It is 0 at first: all frames go to the kernel.
     pub fn set_frames_max(&self, frames: u64) {
         self.word(layout::BACKLOG_FRAMES_MAX).store(frames, Ordering::Release);
     }

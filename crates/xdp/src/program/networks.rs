@@ -1,17 +1,18 @@
-//! The networks of a family that the program knows: a trie of the kernel, and a copy of its contents.
+//! The networks of one family in the program: a trie in the kernel, and a copy of its contents.
 
 use std::io::ErrorKind;
 
 use aya::maps::lpm_trie::Key;
 use aya::maps::{LpmTrie, MapData, MapError};
 
-/// A network of addresses of `N` bytes: its first address, the length of its prefix, and its flags.
+/// A network with addresses of `N` bytes: first address, length of the prefix, flags.
 pub(super) type Entry<const N: usize> = ([u8; N], u8, u32);
 
 /// The networks of a family.
 pub(super) struct Networks<const N: usize> {
     trie: LpmTrie<MapData, [u8; N], u32>,
-    /// The contents of the trie, sorted, each network once. After a failed removal, there may be more of them here.
+    /// The contents of the trie, sorted, each network once. After a failed removal, this list may contain more than the
+    /// trie.
     present: Vec<Entry<N>>,
 }
 
@@ -24,10 +25,10 @@ impl<const N: usize> Networks<N> {
         self.present.is_empty()
     }
 
-    /// Makes all that is wanted, which is in order, part of the contents. Others stay as long as there is room for both.
+    /// Inserts all wanted networks, which are sorted. Others stay as long as there is room for both.
     pub(super) fn insert(&mut self, wanted: &[Entry<N>]) -> Result<(), MapError> {
         match self.insert_missing(wanted) {
-            // A list that did not fit may have filled it.
+            // An earlier list that did not fit may have filled the trie.
             Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::StorageFull => {
                 self.remove_others(wanted)?;
                 self.insert_missing(wanted)
@@ -54,7 +55,7 @@ impl<const N: usize> Networks<N> {
         let gone = difference(&self.present, wanted, network);
         for (octets, bits, _) in &gone {
             match self.trie.remove(&Key::new((*bits).into(), *octets)) {
-                // An attempt that failed later has removed it.
+                // An earlier attempt, which failed later, has removed it.
                 Err(MapError::SyscallError(error)) if error.io_error.kind() == ErrorKind::NotFound => {}
                 outcome => outcome?,
             }
@@ -68,9 +69,9 @@ fn network<const N: usize>((octets, bits, _): &Entry<N>) -> ([u8; N], u8) {
     (*octets, *bits)
 }
 
-/// Sorts networks. Of several entries for one of them, the last one counts.
+/// Sorts networks. If several entries are for the same network, the last one counts.
 pub(super) fn put_in_order<const N: usize>(entries: &mut Vec<Entry<N>>) {
-    // Entries that were added to sorted ones are two runs, which the sort only merges.
+    // New entries after sorted ones form two runs, which the sort only merges.
     entries.sort_by_key(network);
     entries.dedup_by(|later, former| {
         let is_same = network(later) == network(former);
@@ -81,7 +82,7 @@ pub(super) fn put_in_order<const N: usize>(entries: &mut Vec<Entry<N>>) {
     });
 }
 
-/// Returns the entries of sorted ones whose keys are not among those of other sorted ones.
+/// Returns the entries whose keys are not among the others' keys. Both lists are sorted.
 fn difference<T: Copy, K: Ord>(entries: &[T], others: &[T], key: impl Fn(&T) -> K) -> Vec<T> {
     let mut others = others.iter().map(&key).peekable();
     let is_missing = |entry: &&T| {

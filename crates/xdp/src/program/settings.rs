@@ -1,49 +1,53 @@
 //! The settings of the program, and its counts.
 //!
 //! Settings change as a whole. Several copies lie in an array that is mapped into the process, and one of them is
-//! active. The thread writes an inactive copy and then its number, so an update takes no system call and no packet sees
-//! half of one.
+//! active. The thread writes an inactive copy and then its number. So an update takes no system call, and no packet
+//! sees half of one.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+
+use shoal_base::metrics::labels;
 
 use super::layout;
 
-/// How the program answers connect requests, and how many it serves.
+/// How the program answers connect requests, and how many it admits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Makes and checks connection ids. Without it, connect requests go to user space.
+    /// Secrets to create and check connection ids. Without them, connect requests go to user space.
     pub ids: Option<Ids>,
     /// How many connection ids a source gets.
     pub connects: Option<Rate>,
-    /// How many verified requests of a source reach user space. Further ones are dropped without a reply.
+    /// How many verified requests of a source reach user space. More are dropped without a reply.
     pub requests: Option<Rate>,
-    /// The secret under which sources are hashed, so that an attacker cannot choose one that shares its bucket with another.
+    /// The secret for the hashes of sources, so that an attacker cannot choose a source that shares its bucket with
+    /// another.
     pub bucket_key: [u64; 2],
-    /// Whether the program runs in the driver, which serves the frames of a queue one after another.
+    /// Whether the program runs in the driver, which serves the frames of a queue one at a time.
     pub is_native: bool,
 }
 
-/// The secrets that connection ids are made from. Anyone who knows it can forge a source address.
+/// The secrets for connection ids. Anyone who knows them can forge a source address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ids {
     /// SipHash-2-4 under the key: its state before the message.
     pub keyed: [u64; 4],
-    /// The same under the key before it, and until when its ids are accepted by `CLOCK_MONOTONIC`, in nanoseconds.
+    /// The same state for the former key, and the end of the validity of its ids by `CLOCK_MONOTONIC`, in nanoseconds.
     pub former: Option<([u64; 4], u64)>,
     /// How long an id is accepted after the end of its slot, in nanoseconds.
     pub valid_ns: u64,
 }
 
-/// A rate, and how many requests may come at once.
+/// A rate, and the size of a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// The time in which one token comes back.
+    /// The time after which one token returns.
     pub token_ns: u64,
-    /// The time in which an empty bucket fills up.
+    /// The time after which an empty bucket is full.
     pub full_ns: u64,
 }
 
-/// A network, and the rule for the addresses in it that are in no smaller one.
+/// A network, and the rule for its addresses. A smaller network within it takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     /// An address of it.
@@ -63,47 +67,60 @@ pub struct NetworkRule {
     pub exempt: bool,
 }
 
-/// The counts of the program since it was loaded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Connect requests over IPv4 that were answered.
-    pub connects_v4: u64,
-    /// Connect requests over IPv6 that were answered.
-    pub connects_v6: u64,
-    /// Datagrams of denied networks, dropped.
-    pub denied: u64,
-    /// Datagrams that no reply can reach, dropped.
-    pub unanswerable: u64,
-    /// Datagrams on their way to a socket.
-    pub redirected: u64,
-    /// Datagrams left to the kernel because the queue has no socket.
-    pub no_socket: u64,
-    /// Datagrams left to the kernel because the socket does not keep up.
-    pub backlog_full: u64,
-    /// Frames left to the kernel because their lengths or addresses are wrong.
-    pub malformed: u64,
-    /// Frames left to the kernel because a checksum is wrong.
-    pub bad_checksum: u64,
-    /// Fragments left to the kernel.
-    pub fragments: u64,
-    /// Frames left to the kernel because of IPv6 extension headers.
-    pub extension_headers: u64,
-    /// Frames left to the kernel because they are too long for a socket.
-    pub too_long: u64,
-    /// Frames left to the kernel because they are in a VLAN that is none of the host.
-    pub other_vlan: u64,
-    /// Frames left to the kernel because it would not send the reply by the interface that they came from, to the MAC address that
-    /// they came from; or does not know yet.
-    pub no_route_back: u64,
-    /// Connect requests handed to user space because the slot was not renewed in time.
-    pub stale: u64,
-    /// Connect requests over a limit, dropped: over IPv4 and over IPv6.
-    pub limited_connects: [u64; 2],
-    /// The same of announces.
-    pub limited_announces: [u64; 2],
-    /// The same of scrapes.
-    pub limited_scrapes: [u64; 2],
+labels! {
+    /// What the program counts: the fate of a frame, by the path that it takes. In the order of `enum outcome` of
+    /// `bpf/maps.h`.
+    #[derive(PartialOrd, Ord)]
+    pub enum Counted {
+        /// A connect request over IPv4 that was answered.
+        ConnectsV4 = "answered",
+        /// A connect request over IPv6 that was answered.
+        ConnectsV6 = "answered",
+        /// A datagram of a denied network, dropped.
+        Denied = "denied",
+        /// A datagram that no reply can reach, dropped.
+        Unanswerable = "unanswerable",
+        /// A datagram on its way to a socket.
+        Redirected = "worker",
+        /// A datagram left to the kernel because the queue has no socket.
+        NoSocket = "no_socket",
+        /// A datagram left to the kernel because the socket does not keep up.
+        BacklogFull = "backlog",
+        /// A frame left to the kernel because its lengths or addresses are wrong.
+        Malformed = "malformed",
+        /// A frame left to the kernel because a checksum is wrong.
+        BadChecksum = "bad_checksum",
+        /// A fragment left to the kernel.
+        Fragments = "fragment",
+        /// A frame left to the kernel because of IPv6 extension headers.
+        ExtensionHeaders = "extension_headers",
+        /// A frame left to the kernel because it is too long for a socket.
+        TooLong = "too_long",
+        /// A frame left to the kernel because it is in a VLAN that is none of the host.
+        OtherVlan = "other_vlan",
+        /// A frame left to the kernel because it would not send the reply by the interface that it came from, to the
+        /// MAC address that it came from; or does not know yet.
+        NoRouteBack = "no_route_back",
+        /// A connect request handed to user space because the slot was not renewed in time.
+        Stale = "stale",
+        /// A connect request over a limit, over IPv4, dropped.
+        LimitedConnectsV4 = "rate_limited",
+        /// The same over IPv6.
+        LimitedConnectsV6 = "rate_limited",
+        /// An announce over a limit, over IPv4, dropped.
+        LimitedAnnouncesV4 = "rate_limited",
+        /// The same over IPv6.
+        LimitedAnnouncesV6 = "rate_limited",
+        /// A scrape over a limit, over IPv4, dropped.
+        LimitedScrapesV4 = "rate_limited",
+        /// The same over IPv6.
+        LimitedScrapesV6 = "rate_limited",
+    }
 }
+
+/// The counts of the program since it was loaded, one for each [`Counted`] and some unused ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts(pub [u64; layout::COUNTS]);
 
 impl std::fmt::Debug for Ids {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -128,7 +145,7 @@ impl NetworkRule {
 }
 
 impl Settings {
-    /// Writes them to the layout of the program.
+    /// Writes the settings in the layout of the program.
     pub(super) fn write(&self, out: &mut layout::Settings) {
         let rate = |rate: Option<Rate>| {
             let Rate { token_ns, full_ns } = rate.unwrap_or(Rate { token_ns: 0, full_ns: 0 });
@@ -153,57 +170,28 @@ impl Settings {
     }
 }
 
-impl Counts {
-    /// Returns the number of requests over a limit.
+impl Counted {
+    /// Returns the counter of requests over a limit, by their action (BEP 15) and family.
     #[must_use]
-    pub fn rate_limited(&self) -> u64 {
-        [self.limited_connects, self.limited_announces, self.limited_scrapes].as_flattened().iter().sum()
+    pub fn limited(action: u32, is_v6: bool) -> Self {
+        Self::ALL[Self::LimitedConnectsV4 as usize + 2 * action as usize + usize::from(is_v6)]
+    }
+}
+
+impl Counts {
+    /// Returns a count.
+    #[must_use]
+    pub const fn of(&self, counted: Counted) -> u64 {
+        self.0[counted as usize]
     }
 
-    pub(super) fn from_array(of: [u64; layout::COUNTS]) -> Self {
-        let [
-            connects_v4,
-            connects_v6,
-            denied,
-            unanswerable,
-            redirected,
-            no_socket,
-            backlog_full,
-            malformed,
-            bad_checksum,
-            fragments,
-            extension_headers,
-            too_long,
-            other_vlan,
-            no_route_back,
-            stale,
-            c4,
-            c6,
-            a4,
-            a6,
-            s4,
-            s6,
-            ..,
-        ] = of;
-        Self {
-            connects_v4,
-            connects_v6,
-            denied,
-            unanswerable,
-            redirected,
-            no_socket,
-            backlog_full,
-            malformed,
-            bad_checksum,
-            fragments,
-            extension_headers,
-            too_long,
-            other_vlan,
-            no_route_back,
-            stale,
-            limited_connects: [c4, c6],
-            limited_announces: [a4, a6],
-            limited_scrapes: [s4, s6],
+    /// Returns the number of packets that took each path.
+    #[must_use]
+    pub fn by_path(&self) -> BTreeMap<&'static str, u64> {
+        let mut paths = BTreeMap::new();
+        for counted in Counted::ALL {
+            *paths.entry(counted.name()).or_default() += self.of(counted);
         }
+        paths
     }
 }

@@ -1,8 +1,8 @@
-//! The commands of `bpf` about links, in the form of `union bpf_attr` (`linux/bpf.h`). The library for the rest of it would
-//! attach a program without a link where the kernel refuses a link, and such a program outlives its process.
+//! The commands of `bpf` for links, in the form of `union bpf_attr` (`linux/bpf.h`). aya, which does the rest, would
+//! attach a program without a link if the kernel refuses a link, and such a program outlives its process.
 //!
-//! After the sandbox is entered, a running tracker only writes to maps that are open and moves its link
-//! (`BPF_LINK_UPDATE`). The seccomp filter of the control plane permits these commands.
+//! Inside the sandbox, a running tracker only writes to open maps and moves its link (`BPF_LINK_UPDATE`). The seccomp
+//! filter of the control plane permits these commands.
 #![allow(unsafe_code, reason = "the kernel takes pointers")]
 
 use std::mem::MaybeUninit;
@@ -74,21 +74,21 @@ pub(super) fn create_link(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Puts another program in the place of that of a link.
+/// Replaces the program of a link.
 pub(super) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
     let (link_fd, program_fd) = (number(link)?, number(program)?);
     let mut attributes = LinkUpdate { link_fd, program_fd, flags: 0, former_program_fd: 0 };
     bpf(BPF_LINK_UPDATE, &mut attributes).map(drop)
 }
 
-/// Returns the index of the interface of an XDP link, or `None` if that has vanished.
+/// Returns the index of the interface of an XDP link, or `None` if it has vanished.
 pub(super) fn interface_of_link(link: BorrowedFd<'_>) -> Result<Option<u32>, Errno> {
     let mut info: MaybeUninit<LinkInfo> = MaybeUninit::zeroed();
     let bytes = u32::try_from(size_of::<LinkInfo>()).map_err(|_| Errno::OVERFLOW)?;
     let mut attributes =
         GetInfo { fd: number(link)?, bytes, info: info.as_mut_ptr().expose_provenance() as u64 };
     bpf(BPF_OBJ_GET_INFO_BY_FD, &mut attributes)?;
-    // SAFETY: all of it was zeroed, which is valid for numbers, and the kernel has written no more than its length.
+    // SAFETY: all of it was zeroed, which is valid for numbers, and the kernel has written at most its length.
     let info = unsafe { info.assume_init() };
     if info.kind != BPF_LINK_TYPE_XDP {
         return Err(Errno::BADF);
@@ -96,10 +96,10 @@ pub(super) fn interface_of_link(link: BorrowedFd<'_>) -> Result<Option<u32>, Err
     Ok((info.interface_index != 0).then_some(info.interface_index))
 }
 
-/// Calls `bpf` and returns its number. `A` is the form that `union bpf_attr` has for the command.
+/// Calls `bpf` and returns its number. `A` is the variant of `union bpf_attr` for the command.
 fn bpf<A>(command: libc::c_long, attributes: &mut A) -> Result<i32, Errno> {
-    // SAFETY: the callers pass the structure of their command, whose pointers stay valid meanwhile. The kernel takes the
-    // fields beyond its length as zero, and writes only within it.
+    // SAFETY: the callers pass the structure of their command, whose pointers stay valid during the call. The kernel
+    // takes fields beyond its length as zero, and writes only within it.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, &raw mut *attributes, size_of::<A>()) };
     if result < 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL));

@@ -15,7 +15,7 @@ pub enum OpenError {
     /// The kernel was built without such sockets.
     #[error("this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS)")]
     NoFamily,
-    /// The memory of the frames may not be locked.
+    /// The limit on locked memory does not allow the frames.
     #[error(
         "the frames of an AF_XDP socket take {bytes} bytes of locked memory, which is more than the limit permits: give the \
          process the capability CAP_IPC_LOCK, raise the limit (`ulimit -l`, or LimitMEMLOCK= of systemd), or use fewer frames"
@@ -24,13 +24,13 @@ pub enum OpenError {
         /// The length of the memory of one socket.
         bytes: u64,
     },
-    /// The numbers of frames and entries do not fit each other.
+    /// The numbers of frames and of ring entries do not match.
     #[error("an AF_XDP socket needs a power of two of frames from 64 to 65536, not {frames}")]
     Frames {
         /// The number of frames.
         frames: u32,
     },
-    /// The interface does not exist, or not any more.
+    /// The interface does not exist, or no longer.
     #[error("there is no such interface")]
     NoInterface,
     /// The interface is down.
@@ -42,7 +42,7 @@ pub enum OpenError {
         /// The number of the queue.
         queue: u32,
     },
-    /// Another socket has the queue.
+    /// Another socket is bound to the queue.
     #[error("another AF_XDP socket is bound to queue {queue} of the interface; `ss --xdp` shows its process")]
     Occupied {
         /// The number of the queue.
@@ -51,7 +51,7 @@ pub enum OpenError {
     /// The driver cannot share frames with the card.
     #[error("the driver of the interface has no zero-copy mode")]
     NoZeroCopy,
-    /// The parts of a socket of another process do not belong together.
+    /// The parts of another process's socket do not belong together.
     #[error("the other process has handed over no AF_XDP socket of this version: {0}")]
     HandedOver(#[source] io::Error),
     /// Something else.
@@ -66,12 +66,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Returns a function that explains the error of a step.
+    /// Returns a function that names the step of an error.
     pub(super) fn at<E: Into<io::Error>>(step: &'static str) -> impl Fn(E) -> Self {
         move |reason| Self::Other { step, reason: reason.into() }
     }
 
-    /// Returns why no socket can be created.
     pub(super) fn of_socket(errno: Errno) -> Self {
         match errno {
             Errno::PERM | Errno::ACCESS => Self::NotPermitted,
@@ -80,7 +79,6 @@ impl OpenError {
         }
     }
 
-    /// Returns why memory of this length cannot be registered.
     pub(super) fn of_memory(errno: Errno, bytes: u64) -> Self {
         match errno {
             // `xdp_umem_account_pages` of net/xdp/xdp_umem.c returns it.
@@ -89,7 +87,6 @@ impl OpenError {
         }
     }
 
-    /// Returns why a socket cannot be bound.
     pub(super) fn of_bind(errno: Errno, queue: u32) -> Self {
         match errno {
             Errno::NODEV => Self::NoInterface,

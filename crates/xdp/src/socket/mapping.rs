@@ -1,6 +1,6 @@
-//! Memory that a descriptor stands for: that of frames, and the rings of a socket (`linux/if_xdp.h`).
+//! Memory behind a descriptor: the memory of frames, and the rings of a socket (`linux/if_xdp.h`).
 //!
-//! The kernel, and after a hand-over another process, use it as well. So it is read and written through atomics and raw
+//! The kernel uses it too, and so does another process after a hand-over. So it is accessed through atomics and raw
 //! pointers, and every offset that the kernel supplies is checked against the length of the mapping.
 #![allow(unsafe_code, reason = "the memory is shared with the kernel")]
 
@@ -33,7 +33,7 @@ pub(super) struct Descriptor {
     pub(super) address: u64,
     /// Its length in bytes.
     pub(super) bytes: u32,
-    /// Flags, which only frames of several parts have.
+    /// Flags, set only for frames of several parts.
     pub(super) options: u32,
 }
 
@@ -53,13 +53,13 @@ pub(super) struct RingMapping<E> {
 
 // SAFETY: a mapping belongs to no thread.
 unsafe impl Send for Mapping {}
-// SAFETY: what is read and written through `&Mapping` is atomic, except through pointers, for which their user vouches.
+// SAFETY: accesses through `&Mapping` are atomic, except through pointers, for which their user vouches.
 unsafe impl Sync for Mapping {}
 // SAFETY: its pointers point into the mapping, which it owns, and belong to no thread either.
 unsafe impl<E: Send> Send for RingMapping<E> {}
 
 impl Mapping {
-    /// Maps `bytes` bytes from an offset, and has the kernel provide all pages now.
+    /// Maps `bytes` bytes from an offset. The kernel provides all pages now.
     pub(super) fn new(descriptor: BorrowedFd<'_>, bytes: usize, offset: u64) -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: the kernel chooses the address, so no other mapping is replaced.
@@ -68,30 +68,29 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// Maps `bytes` bytes from the start, and has the kernel provide all pages now, huge ones if possible.
+    /// Maps `bytes` bytes from the start. The kernel provides all pages now, huge ones if possible.
     pub(super) fn with_huge_pages(descriptor: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: as in `new`.
         let start = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, descriptor, 0) }?;
-        // SAFETY: the range is that of the new mapping, and the advice changes no contents. Without it, pages are small.
+        // SAFETY: the range belongs to the new mapping, and the advice changes no contents. Without it, pages are
+        // small.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxHugepage) };
-        // SAFETY: likewise. Without it (before Linux 5.14), each page costs a fault when it is first used.
+        // SAFETY: likewise. Without it (before Linux 5.14), the first use of each page costs a fault.
         let _ = unsafe { madvise(start, bytes, Advice::LinuxPopulateWrite) };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
         Ok(Self { start, bytes })
     }
 
-    /// Returns its address.
     pub(super) fn address(&self) -> u64 {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Returns its length.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns a pointer to `count` values at an offset, if they are all within the mapping and aligned.
+    /// Returns a pointer to `count` values at an offset, if all are within the mapping and aligned.
     pub(super) fn pointer<T>(&self, offset: usize, count: usize) -> Option<NonNull<T>> {
         let end = count.checked_mul(size_of::<T>())?.checked_add(offset)?;
         let is_within = end <= self.bytes && offset.is_multiple_of(align_of::<T>());
@@ -102,14 +101,15 @@ impl Mapping {
     /// Returns words from an offset.
     pub(super) fn atomic_words(&self, offset: usize, count: usize) -> Option<&[AtomicU32]> {
         let first = self.pointer::<AtomicU32>(offset, count)?;
-        // SAFETY: `pointer` has checked that they are mapped, which they stay as long as `self`, and aligned. Any value is valid.
+        // SAFETY: `pointer` has checked that the words are mapped and aligned. They stay mapped as long as `self`. Any
+        // value is valid.
         Some(unsafe { std::slice::from_raw_parts(first.as_ptr(), count) })
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is that of the mapping, and whatever borrows from it has ended.
+        // SAFETY: the range is the whole mapping, and all borrows of it have ended.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
@@ -144,7 +144,8 @@ impl<E> RingMapping<E> {
     /// Returns a pointer to the entry of an index, modulo the number of entries.
     fn entry(&self, index: u32) -> NonNull<E> {
         let place = (index & (self.entries - 1)) as usize;
-        // SAFETY: `new` has checked that all entries are mapped, and the place is less than their number, a power of two.
+        // SAFETY: `new` has checked that all entries are mapped, and the place is less than their number, a power of
+        // two.
         unsafe { self.first.add(place) }
     }
 }
@@ -172,8 +173,8 @@ impl<E: Copy> Memory for RingMapping<E> {
     }
 
     fn read(&self, index: u32) -> E {
-        // SAFETY: the entry is mapped, and is made of integers. The kernel writes it only while it is not available, and the
-        // read of the index that made it available acquires what was written.
+        // SAFETY: the entry is mapped, and consists of integers. The kernel writes it only while it is not available.
+        // The read of the index that made it available acquires the kernel's writes.
         unsafe { self.entry(index).read_volatile() }
     }
 
@@ -183,7 +184,7 @@ impl<E: Copy> Memory for RingMapping<E> {
     }
 }
 
-/// Bytes of a mapping, which they keep.
+/// Bytes of a mapping, which they keep alive.
 #[derive(Debug)]
 pub(super) struct SharedBytes {
     first: NonNull<AtomicU8>,
@@ -195,14 +196,14 @@ pub(super) struct SharedBytes {
 unsafe impl Send for SharedBytes {}
 
 impl SharedBytes {
-    /// Returns `count` bytes from an offset, if they are all within the mapping.
+    /// Returns `count` bytes from an offset, if all are within the mapping.
     pub(super) fn new(mapping: &Arc<Mapping>, offset: usize, count: usize) -> Option<Self> {
         let first = mapping.pointer(offset, count)?;
         Some(Self { first, count, _mapping: Arc::clone(mapping) })
     }
 
     pub(super) fn as_slice(&self) -> &[AtomicU8] {
-        // SAFETY: `new` has checked that they are mapped, and they stay so as long as `self`. Any byte is valid.
+        // SAFETY: `new` has checked that the bytes are mapped. They stay so as long as `self`. Any byte is valid.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }

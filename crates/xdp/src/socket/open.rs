@@ -1,4 +1,4 @@
-//! The steps by which a socket is opened (`Documentation/networking/af_xdp.rst`). They need privileges.
+//! The steps that open a socket (`Documentation/networking/af_xdp.rst`). They need privileges.
 
 use std::os::fd::BorrowedFd;
 use std::thread;
@@ -11,8 +11,8 @@ use rustix::net::{bind, sockopt};
 use super::umem::{CHUNK_BYTES, Sizes, Umem};
 use super::{OpenError, ZeroCopy};
 
-/// How often and after which time it is tried again to bind to a queue that is in use. The kernel gives up the queue of a closed
-/// socket in the background (`xp_put_pool` of net/xdp/xsk_buff_pool.c), for example that of a tracker that was restarted.
+/// How often and how long to wait for a queue in use. The kernel gives up the queue of a closed socket in the
+/// background (`xp_put_pool` of net/xdp/xsk_buff_pool.c), for example the queue of a tracker that was restarted.
 const RETRIES_MAX: usize = 50;
 const RETRY_AFTER: Duration = Duration::from_millis(10);
 
@@ -29,7 +29,7 @@ pub(super) fn configure(socket: BorrowedFd<'_>, umem: &Umem, sizes: &Sizes) -> R
     sockopt::set_xdp_tx_ring_size(socket, sizes.transmit).map_err(OpenError::at("XDP_TX_RING"))
 }
 
-/// Binds the socket to its queue, in the mode that is asked for.
+/// Binds the socket to its queue, in the requested mode.
 pub(super) fn bind_to_queue(
     socket: BorrowedFd<'_>,
     sizes: &Sizes,
@@ -53,7 +53,7 @@ pub(super) fn bind_to_queue(
     bound.map_err(|errno| OpenError::of_bind(errno, sizes.queue))
 }
 
-/// Returns which mode that was.
+/// Returns whether the socket was bound in zero-copy mode.
 pub(super) fn is_zero_copy(socket: BorrowedFd<'_>) -> Result<bool, OpenError> {
     let options = sockopt::xdp_options(socket).map_err(OpenError::at("XDP_OPTIONS"))?;
     Ok(options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))

@@ -10,34 +10,33 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 /// `XDP_MAX_TX_SKB_BUDGET` of `linux/if_xdp.h` (Linux 6.17).
 const XDP_MAX_TX_SKB_BUDGET: libc::c_int = 9;
 
-/// How long the kernel looks for packets in a busy poll, in microseconds, and how many it takes.
+/// How long a busy poll looks for packets, in microseconds, and how many it takes.
 const BUSY_POLL_US: libc::c_int = 20;
 const BUSY_POLL_PACKETS: libc::c_int = 64;
 
-/// Makes system calls on the socket poll the network card, instead of interrupts, or no longer.
+/// Makes system calls on the socket poll the network card, instead of interrupts, or stops that.
 pub(super) fn set_busy_poll(socket: BorrowedFd<'_>, polls: bool) -> Result<(), Errno> {
     set(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, polls.into())?;
     set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, if polls { BUSY_POLL_US } else { 0 })?;
     if polls { set(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, BUSY_POLL_PACKETS) } else { Ok(()) }
 }
 
-/// Lets a call send so many frames where the kernel copies them. Without it a call sends 32.
+/// Lets a call send this many frames if the kernel copies them. The default is 32.
 pub(super) fn set_transmit_budget(socket: BorrowedFd<'_>, frames: u32) -> Result<(), Errno> {
     set(socket, libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, frames.cast_signed())
 }
 
-/// Lets the frames that are being sent take more memory than a socket may by default, if this process is permitted to.
+/// Lets the frames in transmission take more memory than a socket's default, if this process is permitted to.
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: i32) -> Result<(), Errno> {
     set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, bytes)
         .or_else(|_| set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, bytes))
 }
 
-/// Makes the kernel send what is in the transmit ring.
 pub(super) fn wake_transmit(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     send(socket, &[], SendFlags::DONTWAIT).map(drop)
 }
 
-/// Makes the kernel take frames from the fill ring, and poll the network card if the socket is to do so.
+/// Makes the kernel take frames from the fill ring. With busy polling, it polls the network card too.
 pub(super) fn wake_receive(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     recv(socket, &mut [0_u8; 0], RecvFlags::DONTWAIT).map(drop)
 }
@@ -49,7 +48,7 @@ fn set(
     value: libc::c_int,
 ) -> Result<(), Errno> {
     let bytes = libc::socklen_t::try_from(size_of_val(&value)).map_err(|_| Errno::INVAL)?;
-    // SAFETY: all of these options take an int, of which the kernel makes a copy.
+    // SAFETY: all of these options take an int, which the kernel copies.
     let failed =
         unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, ptr::from_ref(&value).cast(), bytes) };
     if failed == 0 {

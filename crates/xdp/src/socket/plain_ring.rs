@@ -1,4 +1,4 @@
-//! The memory of a ring without a kernel, for tests. As `ring`, it is compiled with the types of loom as well.
+//! The memory of a ring without a kernel, for tests. Like `ring`, it is compiled with the types of loom as well.
 
 use std::array;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::ring::Memory;
 use super::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// The memory of a ring with as many entries. They are relaxed, so that only the indices order them.
+/// The memory of a ring with `ENTRIES` entries. Their accesses are relaxed, so that only the indices order them.
 #[derive(Debug)]
 pub(crate) struct PlainRing<const ENTRIES: usize> {
     pub(crate) producer: AtomicU32,

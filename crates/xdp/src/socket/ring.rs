@@ -1,10 +1,10 @@
-//! A ring that one side fills and the other side empties, in memory that both share: `struct xdp_ring` of
-//! `net/xdp/xsk_queue.h`, described in `Documentation/networking/af_xdp.rst`.
+//! A ring that one side fills and the other side empties, in shared memory: `struct xdp_ring` of `net/xdp/xsk_queue.h`,
+//! described in `Documentation/networking/af_xdp.rst`.
 //!
-//! The indices count entries from the beginning of time, modulo 2^32. Their owner writes them, and the other side's may be
-//! anything: one that is out of range makes the ring [`Corrupt`], and no entry is read or written by it.
+//! The indices count entries from the beginning, modulo 2^32. Each side writes its own index. The other side's index
+//! may be anything: if it is out of range, the ring is [`Corrupt`], and no entry is read or written by it.
 //!
-//! The logic knows no kernel. `tests/ring.rs` compiles this file once more, with the types of loom.
+//! The logic knows no kernel. `tests/ring.rs` compiles this file again, with the types of loom.
 
 use super::sync::{AtomicU32, Ordering};
 
@@ -13,26 +13,24 @@ pub(crate) trait Memory {
     /// An entry of the ring.
     type Entry: Copy;
 
-    /// The index after the last entry that was filled in.
+    /// The index after the last filled entry.
     fn producer(&self) -> &AtomicU32;
 
-    /// The index of the first entry that was not yet taken out.
+    /// The index of the first entry not yet taken out.
     fn consumer(&self) -> &AtomicU32;
 
-    /// Returns whether the kernel works at the ring only after a system call.
+    /// Returns whether the kernel serves the ring only after a system call.
     fn needs_wakeup(&self) -> bool;
 
     /// The number of entries, a power of two.
     fn entries(&self) -> u32;
 
-    /// Returns the entry at an index, modulo the number of entries.
     fn read(&self, index: u32) -> Self::Entry;
 
-    /// Writes the entry at an index, modulo the number of entries.
     fn write(&self, index: u32, entry: Self::Entry);
 }
 
-/// The error that the other side has written an index that is out of range.
+/// The error that the other side has written an index out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the kernel has moved the index of a ring out of range")]
 pub(crate) struct Corrupt;
@@ -41,7 +39,7 @@ pub(crate) struct Corrupt;
 #[derive(Debug)]
 pub(crate) struct Producer<M> {
     memory: M,
-    /// The index of the next entry, which is ahead of the shared one until `publish`.
+    /// The index of the next entry. It is ahead of the shared index until `publish`.
     next: u32,
     /// The consumer's index when it was last read.
     consumed: u32,
@@ -51,7 +49,7 @@ pub(crate) struct Producer<M> {
 #[derive(Debug)]
 pub(crate) struct Consumer<M> {
     memory: M,
-    /// The index of the next entry, which is ahead of the shared one until `release`.
+    /// The index of the next entry. It is ahead of the shared index until `release`.
     next: u32,
     /// The producer's index when it was last read.
     produced: u32,
@@ -64,13 +62,13 @@ impl<M: Memory> Producer<M> {
         ring
     }
 
-    /// Continues where the shared indices are.
+    /// Continues from the shared indices.
     pub(crate) fn resume(&mut self) {
         self.next = self.memory.producer().load(Ordering::Acquire);
         self.consumed = self.memory.consumer().load(Ordering::Acquire);
     }
 
-    /// Returns how many entries there is room for, which is at least `wanted` unless the ring is full.
+    /// Returns the number of free entries, which is at least `wanted` unless the ring is full.
     pub(crate) fn room(&mut self, wanted: u32) -> Result<u32, Corrupt> {
         let room = self.room_by(self.consumed)?;
         if room >= wanted {
@@ -80,13 +78,13 @@ impl<M: Memory> Producer<M> {
         self.room_by(self.consumed)
     }
 
-    /// Fills in an entry, for which there is room.
+    /// Fills an entry. There must be room.
     pub(crate) fn push(&mut self, entry: M::Entry) {
         self.memory.write(self.next, entry);
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Passes what was filled in to the other side.
+    /// Passes the filled entries to the other side.
     pub(crate) fn publish(&self) {
         self.memory.producer().store(self.next, Ordering::Release);
     }
@@ -97,7 +95,7 @@ impl<M: Memory> Producer<M> {
         Ok(self.memory.entries() - self.room_by(self.consumed)?)
     }
 
-    /// Returns whether the other side has to be told of new entries.
+    /// Returns whether a system call must tell the kernel of new entries.
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.memory.needs_wakeup()
     }
@@ -114,13 +112,13 @@ impl<M: Memory> Consumer<M> {
         ring
     }
 
-    /// Continues where the shared index is.
+    /// Continues from the shared index.
     pub(crate) fn resume(&mut self) {
         self.next = self.memory.consumer().load(Ordering::Acquire);
         self.produced = self.next;
     }
 
-    /// Returns how many entries can be taken out. Looks for new ones only if there are fewer than `wanted`.
+    /// Returns how many entries can be taken out. Looks for new ones only if fewer than `wanted` are known.
     pub(crate) fn available(&mut self, wanted: u32) -> Result<u32, Corrupt> {
         let known = self.produced.wrapping_sub(self.next);
         if known >= wanted {
@@ -135,7 +133,7 @@ impl<M: Memory> Consumer<M> {
         Ok(available)
     }
 
-    /// Takes an entry out, one of those that are available.
+    /// Takes out one of the available entries.
     pub(crate) fn pop(&mut self) -> Option<M::Entry> {
         if self.next == self.produced {
             return None;
@@ -145,7 +143,7 @@ impl<M: Memory> Consumer<M> {
         Some(entry)
     }
 
-    /// Gives the room of what was taken out to the other side.
+    /// Returns the room of the taken entries to the other side.
     pub(crate) fn release(&self) {
         self.memory.consumer().store(self.next, Ordering::Release);
     }

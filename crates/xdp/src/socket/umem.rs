@@ -1,4 +1,4 @@
-//! The memory of frames (`struct xdp_umem_reg`), and who has each of them.
+//! The memory of frames (`struct xdp_umem_reg`), and the owner of each frame.
 //!
 //! It is a memory file of this layout:
 //!
@@ -9,11 +9,12 @@
 //! | unused | up to the last page |
 //! | the sizes of everything | 4096, the end of the file |
 //!
-//! Only the frames are registered with the kernel. Another process that is given the file and the socket finds the owners in
-//! it. It could not find them in the rings alone, since a frame that the driver holds, or the other process, is in no ring.
+//! Only the frames are registered with the kernel. Another process that receives the file and the socket finds the
+//! owners in the file. It could not find them in the rings alone: a frame that the driver or the other process holds is
+//! in no ring.
 //!
-//! A frame has one owner at a time. It passes from `Free` to `Receiving`, `InService`, `Transmitting` and back; one that
-//! needs no reply goes from `InService` to `Free`.
+//! A frame has one owner at a time. It passes from `Free` to `Receiving`, `InService`, `Transmitting` and back. A frame
+//! without a reply goes from `InService` to `Free`.
 #![allow(unsafe_code, reason = "frames are parts of memory that is shared with the kernel")]
 
 use std::io;
@@ -29,30 +30,30 @@ use shoal_base::transport::datagram::REPLY_BYTES_MAX;
 use super::mapping::{Descriptor, Mapping, SharedBytes};
 use crate::frame::REPLY_HEAD_BYTES_MAX;
 
-/// The size of the part of the memory that contains one frame. Drivers support the size of a page.
+/// The size of the memory of one frame. Drivers support the size of a page.
 pub const CHUNK_BYTES: u32 = 4096;
-/// The same as the size of an array.
+/// `CHUNK_BYTES` as the size of an array.
 const CHUNK_LEN: usize = CHUNK_BYTES as usize;
 
 /// The end of a frame, in which its reply is built: all headers, and the payload.
 pub const REPLY_SPACE_BYTES: usize = REPLY_HEAD_BYTES_MAX + REPLY_BYTES_MAX;
 
-/// The end of the part of a frame that the kernel may fill for it to be served. It puts 256 bytes of its own first (`XDP_PACKET_HEADROOM`,
-/// `linux/bpf.h`), so frames of up to 2322 bytes fit.
+/// The end of the part of a frame that a received frame may fill. The kernel leaves 256 bytes before it
+/// (`XDP_PACKET_HEADROOM`, `linux/bpf.h`), so frames of up to 2322 bytes fit.
 const RECEIVED_END_MAX: usize = CHUNK_LEN - REPLY_SPACE_BYTES;
 
 const _: () = assert!(RECEIVED_END_MAX >= 256 + 2304);
 
-/// The page that tells the sizes: its first words, and its version.
+/// The page with the sizes: its first words, and its version.
 const MAGIC: u32 = u32::from_ne_bytes(*b"xdpm");
 const VERSION: u32 = 1;
 const HEADER_WORDS: usize = 9;
 const HEADER_BYTES: usize = 4096;
 
-/// The length of a huge page, and so of a file that consists of them.
+/// The length of a huge page. A file of huge pages has a multiple of it.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// The numbers of frames and of entries of rings, and what the socket is bound to.
+/// The numbers of frames and ring entries, and the queue to which the socket is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
     /// The number of frames.
@@ -71,11 +72,11 @@ pub(super) struct Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Owner {
-    /// This process, for any use.
+    /// This process: the frame is unused.
     Free = 0,
     /// The kernel, to receive into: in the fill ring, in the driver, or in the receive ring.
     Receiving = 1,
-    /// This process, which answers what it contains.
+    /// This process, which answers the contents.
     InService = 2,
     /// The kernel, to send: in the transmit ring, in the driver, or in the completion ring.
     Transmitting = 3,
@@ -84,21 +85,21 @@ enum Owner {
 /// How many frames each owner has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Owned {
-    /// Those that can be used for anything.
+    /// Unused frames.
     pub free: u32,
-    /// Those that the kernel receives into, or has received into.
+    /// Frames that the kernel receives into, or has received into.
     pub receiving: u32,
-    /// Those that are being answered.
+    /// Frames that are being answered.
     pub in_service: u32,
-    /// Those that the kernel sends, or has sent.
+    /// Frames that the kernel sends, or has sent.
     pub transmitting: u32,
 }
 
-/// A frame in service. There is no more than one of these for a frame.
+/// A frame in service. At most one `Taken` exists for each frame.
 #[derive(Debug)]
 pub(super) struct Taken {
     frame: u32,
-    /// The received bytes, as a part of the frame that ends before the space for the reply.
+    /// The range of the received bytes in the frame. It ends before the space for the reply.
     start: usize,
     end: usize,
 }
@@ -115,7 +116,7 @@ pub struct Frame<'a> {
 /// The reason why a received descriptor is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unusable {
-    /// It lies outside of the memory, or in a frame that the kernel does not have.
+    /// It lies outside the memory, or in a frame that the kernel does not own.
     Bad,
     /// The frame is longer than any request.
     TooLong,
@@ -163,7 +164,7 @@ impl Umem {
         Ok(umem)
     }
 
-    /// Finds out anew who has which frame, after another process has used the memory. Those that it had in service are free.
+    /// Finds the owners anew, after another process has used the memory. Frames that it had in service are free.
     pub(super) fn recount(&mut self) {
         self.count();
         for frame in &self.free {
@@ -171,12 +172,12 @@ impl Umem {
         }
     }
 
-    /// Counts who has which frame. Those in service count as free, but their record stays: another process may still answer
-    /// them.
+    /// Counts the frames of each owner. Frames in service count as free, but stay recorded: another process may still
+    /// answer them.
     fn count(&mut self) {
         self.free.clear();
         self.owned = Owned::default();
-        // The last ones are used first.
+        // The last frame in the list is used first.
         for frame in (0..self.frames).rev() {
             if matches!(self.owner(frame), Some(Owner::Receiving | Owner::Transmitting)) {
                 *self.owned.count(self.owner(frame)) += 1;
@@ -187,12 +188,11 @@ impl Umem {
         }
     }
 
-    /// Returns how many frames each owner has.
     pub(super) fn owned(&self) -> Owned {
         self.owned
     }
 
-    /// Returns whether the record of owners and the counts agree, which are kept apart.
+    /// Returns whether the record of owners agrees with the separate counts.
     pub(super) fn is_consistent(&self) -> bool {
         let mut counted = Owned::default();
         for frame in 0..self.frames {
@@ -201,7 +201,7 @@ impl Umem {
         counted == self.owned && self.free.len() == self.owned.free as usize
     }
 
-    /// Returns the address and length of the frames.
+    /// Returns the address and length of the part with the frames.
     pub(super) fn registered(&self) -> (u64, u64) {
         (self.mapping.address(), u64::from(self.frames) * u64::from(CHUNK_BYTES))
     }
@@ -217,7 +217,7 @@ impl Umem {
         Some(u64::from(frame) * u64::from(CHUNK_BYTES))
     }
 
-    /// Takes what the kernel has received into service. A frame that is too long is free again.
+    /// Takes a frame that the kernel has received into service. A frame that is too long is free again.
     pub(super) fn take(&mut self, received: Descriptor) -> Result<Taken, Unusable> {
         let (frame, start) = self.place(received.address).ok_or(Unusable::Bad)?;
         if self.owner(frame) != Some(Owner::Receiving) {
@@ -245,8 +245,7 @@ impl Umem {
         })
     }
 
-    /// Gives a frame in service to the kernel, to send the part of its reply space that starts at `start` and has `bytes`
-    /// bytes.
+    /// Gives a frame in service to the kernel, to send `bytes` bytes from `start` in its reply space.
     pub(super) fn give_to_transmit(&mut self, taken: Taken, start: usize, bytes: usize) -> Descriptor {
         let is_within = start.checked_add(bytes).is_some_and(|end| end <= REPLY_SPACE_BYTES);
         assert!(is_within, "a reply of {bytes} bytes at {start} does not fit its space");
@@ -261,7 +260,7 @@ impl Umem {
         self.free.push(taken.frame);
     }
 
-    /// Frees the frame of an address that the kernel has sent. Returns whether it is one.
+    /// Frees the frame at an address, which the kernel has sent. Returns whether the kernel had it to send.
     pub(super) fn complete(&mut self, address: u64) -> bool {
         match self.place(address) {
             Some((frame, _)) if self.owner(frame) == Some(Owner::Transmitting) => {
@@ -273,7 +272,7 @@ impl Umem {
         }
     }
 
-    /// Returns the frame of an address, and the offset in it.
+    /// Returns the number of the frame at an address, and the offset in it.
     fn place(&self, address: u64) -> Option<(u32, usize)> {
         let frame = u32::try_from(address / u64::from(CHUNK_BYTES)).ok()?;
         let offset = usize::try_from(address % u64::from(CHUNK_BYTES)).ok()?;
@@ -324,7 +323,7 @@ impl Sizes {
         Some(())
     }
 
-    /// Reads the sizes of a mapping, if they are possible ones.
+    /// Reads the sizes of a mapping, if they are possible.
     fn read(mapping: &Mapping) -> Option<Self> {
         let words = mapping.atomic_words(mapping.bytes().checked_sub(HEADER_BYTES)?, HEADER_WORDS)?;
         let mut values = [0; HEADER_WORDS];
@@ -351,13 +350,13 @@ impl Sizes {
     }
 }
 
-/// Creates and maps a memory file of pages of a size.
+/// Creates and maps a memory file with pages of this size.
 fn map_new(sizes: &Sizes, page_bytes: usize, flags: MemfdFlags) -> io::Result<(OwnedFd, Mapping)> {
     let used = sizes.frames as usize * (CHUNK_LEN + 1) + HEADER_BYTES;
     let bytes = used.next_multiple_of(page_bytes);
     let file = memfd_create("shoal-frames", flags | MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     ftruncate(&file, bytes as u64)?;
-    // A process that maps it need not fear that it shrinks.
+    // A process that maps it can rely on its length.
     fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
     let mapping = Mapping::with_huge_pages(file.as_fd(), bytes)?;
     Ok((file, mapping))
@@ -366,12 +365,12 @@ fn map_new(sizes: &Sizes, page_bytes: usize, flags: MemfdFlags) -> io::Result<(O
 /// Returns the parts of a frame, whose memory starts at `chunk`.
 fn frame<'a>(chunk: NonNull<u8>, taken: &Taken) -> Frame<'a> {
     let received = chunk.as_ptr().wrapping_add(taken.start);
-    // SAFETY: `take` has checked that the range is within the part of the frame before the space for the reply. The kernel has
-    // given the frame up, so nothing writes it until it is passed on, which needs the `Umem` that `'a` borrows.
+    // SAFETY: `take` has checked that the range lies before the space for the reply. The kernel has given the frame up,
+    // so nothing writes it until it is passed on, which needs the `Umem` that `'a` borrows.
     let received = unsafe { slice::from_raw_parts(received, taken.end - taken.start) };
     let reply = chunk.as_ptr().wrapping_add(RECEIVED_END_MAX).cast::<[u8; REPLY_SPACE_BYTES]>();
-    // SAFETY: this is the rest of the frame. It overlaps neither what was received nor another frame, and there is only one
-    // `Taken` of this frame.
+    // SAFETY: this is the rest of the frame. It overlaps neither the received bytes nor another frame, and only one
+    // `Taken` of this frame exists.
     let reply = unsafe { &mut *reply };
     Frame { received, reply }
 }

@@ -1,4 +1,4 @@
-//! The batches of other nodes: in order, or again on request.
+//! The batches of other nodes: in order, or resent on request.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use crate::protocol::message::{Decoded, Malformed, Message, checksum_of, decode}
 use crate::protocol::stream::{Arrival, WAITING_BYTES_EACH};
 use crate::protocol::subject::{Subject, shard_of};
 
-/// Bytes a second of batches that are sent again, for all nodes together.
+/// Resent bytes a second, for all nodes together.
 pub(super) const RESENT_BYTES_PER_S: u64 = 32 << 20;
 
 impl<E> Node<E> {
@@ -42,7 +42,7 @@ impl<E> Node<E> {
         Ok(())
     }
 
-    /// Applies the batches that wait for none any more.
+    /// Applies the batches that no longer have to wait.
     pub(super) fn apply_waiting<S: Swarms<Export = E>>(
         &mut self,
         from: NodeId,
@@ -53,7 +53,7 @@ impl<E> Node<E> {
         loop {
             let Some(remote) = self.remotes.get_mut(&from) else { return };
             let Some(message) = remote.streams[shard].pop() else { return };
-            // It was well-formed before it had to wait.
+            // The batch was well-formed before it had to wait.
             let Ok(Decoded::Message { message: batch, .. }) = decode(&message) else { continue };
             if self.apply(from, &batch, checksum_of(&message), now_ms, swarms).is_err() {
                 self.counters.malformed += 1;
@@ -61,7 +61,7 @@ impl<E> Node<E> {
         }
     }
 
-    /// Applies the next batch of a stream. One whose deltas make no sense is skipped.
+    /// Applies the next batch of a stream. Skips one whose deltas make no sense.
     fn apply<S: Swarms<Export = E>>(
         &mut self,
         from: NodeId,
@@ -88,7 +88,7 @@ impl<E> Node<E> {
         Ok(())
     }
 
-    /// Sends batches again, as far as they are retained.
+    /// Resends the retained ones of these batches.
     pub(super) fn resend(&mut self, to: NodeId, shard: usize, first: u64, last: u64, now_ms: u64) {
         let available = self.outbox.first_retained(shard);
         if first < available {
@@ -114,15 +114,15 @@ impl<E> Node<E> {
         }
     }
 
-    /// Requests batches that are missing, and gives up those that do not come.
+    /// Requests missing batches, and gives up those that do not come.
     pub(super) fn close_gaps<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         let mut requests = Vec::new();
         let mut skipped = Vec::new();
         for (&id, remote) in &mut self.remotes {
-            // Before its hello, the age of a batch that is sent again is unknown.
+            // Before the node's hello, the age of a resent batch is unknown.
             let is_met = remote.is_alive(now_ms) && remote.is_met();
             for (shard, stream) in remote.streams.iter_mut().enumerate() {
-                // The batches of a node that is lost come from no other.
+                // No other node has the batches of a lost node.
                 if is_met && let Some((first, last)) = stream.request(now_ms) {
                     requests.push((id, shard, first, last));
                 }

@@ -12,10 +12,10 @@ use crate::protocol::remote::{Remote, SourceKind};
 use crate::protocol::resync::{self, Fetch, Request};
 use crate::protocol::subject::{SHARDS, Subject};
 
-/// The number of failed snapshots after which a node that joins does without.
+/// The number of failed snapshots after which a joining node does without.
 const JOIN_FAILURES_MAX: u32 = 5;
 
-/// The time for which all nodes refuse their snapshots until a node that joins does without, in milliseconds.
+/// How long all nodes may refuse their snapshots before a joining node does without, in milliseconds.
 const JOIN_REFUSED_MS_MAX: u64 = 60_000;
 
 /// Minimum time between two snapshots, in milliseconds. Each costs a walk over all swarms.
@@ -37,7 +37,7 @@ impl<E> Node<E> {
             return Ok(());
         }
         if part == 1 && fetch.scope == Scope::Connected {
-            // The others have disconnected.
+            // The other peers have disconnected.
             swarms.forget(from);
         }
         if swarms.adopt(from, block).is_err() {
@@ -64,7 +64,7 @@ impl<E> Node<E> {
         swarms: &mut S,
     ) {
         let is_possible = match scope {
-            // A node that joins does not have everything.
+            // A joining node does not have everything.
             Scope::Addresses => self.has_joined,
             Scope::Connected => true,
         };
@@ -113,20 +113,20 @@ impl<E> Node<E> {
         self.begin_all(now_ms, swarms);
     }
 
-    /// Begins all streams that have not begun with their first batches: no snapshot has told of them.
+    /// Begins all unbegun streams with their first batches: no snapshot has named them.
     pub(super) fn begin_all<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         let ids: Vec<_> = self.remotes.keys().copied().collect();
         ids.into_iter().for_each(|id| self.begin(id, [1; SHARDS], now_ms, swarms));
     }
 
-    /// Begins the streams of a node that have not begun. One that is away at present may come back.
+    /// Begins the unbegun streams of a node. A node that is away may come back.
     fn begin<S: Swarms<Export = E>>(&mut self, id: NodeId, next: [u64; SHARDS], now_ms: u64, swarms: &mut S) {
         self.remotes.entry(id).or_insert_with(|| Remote::absent(now_ms)).begin(next);
         (0..SHARDS).for_each(|shard| self.apply_waiting(id, shard, now_ms, swarms));
     }
 
-    /// Joins without the swarms of others, since they do not give them. The peers that it misses come with their next announces,
-    /// and it tries on.
+    /// Joins without the swarms of others, since they do not give them. The missing peers come with their next
+    /// announces, and the node keeps trying.
     fn join_without_swarms<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         self.join_alone(now_ms, swarms);
         for remote in self.remotes.values_mut().filter(|remote| remote.is_alive(now_ms) && remote.is_ready) {
@@ -157,13 +157,13 @@ impl<E> Node<E> {
         }
     }
 
-    /// Records that this node has joined if it waits for no other.
+    /// Records that this node has joined, if it waits for no other.
     fn join_if_complete(&mut self, now_ms: u64) {
         let waits_for = |remote: &Remote| remote.misses_connected(now_ms) && !remote.is_unavailable(now_ms);
         self.has_joined |= self.has_swarms && !self.remotes.values().any(waits_for);
     }
 
-    /// Begins to fetch the next snapshot, or joins if there is none.
+    /// Begins to fetch the next snapshot. Joins if there is none.
     fn begin_fetch<S: Swarms<Export = E>>(&mut self, now_ms: u64, swarms: &mut S) {
         let Some((from, scope)) = self.source(now_ms) else {
             if !self.has_joined {
@@ -180,14 +180,14 @@ impl<E> Node<E> {
         }
     }
 
-    /// Returns the node whose snapshot is to be fetched next. A node that joins begins with all peers of UDP and HTTP, from the
-    /// nearest node that misses nothing, or else from the nearest. Then come the nodes from which something is missing, as
-    /// soon as they are ready, and the peers that are connected to each node. In all of that, nodes whose snapshots have failed
-    /// come last, see [`Remote::rank`].
+    /// Returns the node to fetch the next snapshot from. A joining node begins with all peers of UDP and HTTP, from the
+    /// nearest node that misses nothing, or else from the nearest. Then come nodes with missing batches, once they are
+    /// ready, and the connected peers of each node. Nodes whose snapshots have failed always come last, see
+    /// [`Remote::rank`].
     fn source(&self, now_ms: u64) -> Option<(NodeId, Scope)> {
         let is_elsewhere =
             |remote: &Remote| remote.diverged_ms().is_some() && !remote.gives_addresses(now_ms);
-        // Others may have what a node has sent that is lost.
+        // Others may have what a lost node has sent.
         let misses_others = !self.has_swarms || self.remotes.values().any(is_elsewhere);
         let candidates = self.remotes.iter().flat_map(|(&id, remote)| {
             let is_ready = remote.gives_addresses(now_ms) && remote.is_ready;
@@ -203,7 +203,7 @@ impl<E> Node<E> {
         first.map(|(_, id, scope)| (id, scope))
     }
 
-    /// Ends a snapshot that was received to the end.
+    /// Ends a completely received snapshot.
     pub(super) fn complete_fetch(&mut self, now_ms: u64) {
         let Some(Fetch { from, scope, began_ms, .. }) = self.fetch.take() else { return };
         self.counters.resyncs += 1;
@@ -214,8 +214,8 @@ impl<E> Node<E> {
         let is_whole = self.remotes.get(&from).is_some_and(|remote| remote.is_whole);
         let is_of_connected = scope == Scope::Connected;
         for (&id, remote) in &mut self.remotes {
-            // A node that misses nothing knows what all others had sent before. No other node knows
-            // better what one has sent that is lost.
+            // A node that misses nothing knows everything that all others sent before. No other node knows better what
+            // a lost one has sent.
             let is_healed = is_of_addresses && (is_whole || id == from || !remote.gives_addresses(now_ms));
             remote.heal(is_healed, is_of_connected && id == from, began_ms);
             if is_first && !is_healed {
@@ -224,7 +224,7 @@ impl<E> Node<E> {
         }
         let misses_connected = self.remotes.values().any(|remote| remote.misses_connected(now_ms));
         self.join_if_complete(now_ms);
-        // The connected peers of each node, and snapshots of others from which something is missing, follow at once.
+        // Snapshots follow at once for the connected peers of each node, and for other nodes with missing batches.
         let missed_before =
             |remote: &Remote| remote.diverged_ms().is_some_and(|diverged_ms| diverged_ms < began_ms);
         let misses_others = self.remotes.values().any(missed_before);
@@ -232,7 +232,7 @@ impl<E> Node<E> {
             if misses_connected || misses_others { now_ms } else { now_ms + RESYNC_MS_MIN };
     }
 
-    /// Ends a snapshot that was not, since its node does not go on or what it sends is damaged.
+    /// Ends an incomplete snapshot: its node does not continue, or sends damaged parts.
     pub(super) fn fail_fetch(&mut self, now_ms: u64) {
         if let Some(Fetch { from, .. }) = self.fetch.take() {
             self.counters.failed_resyncs += 1;
@@ -242,7 +242,7 @@ impl<E> Node<E> {
     }
 }
 
-/// Returns the message that tells another node which batches of each node a snapshot contains that begins now.
+/// Returns the message that names the batches of each node in a snapshot that begins now.
 fn heads(
     id: NodeId,
     outbox: &Outbox,

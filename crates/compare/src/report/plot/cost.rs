@@ -5,9 +5,10 @@ use plotters::prelude::RGBColor;
 use super::bars::{Bar, Bars};
 use super::missing;
 use super::palette::PlotStyle;
+use crate::report::figure::{Figure, Medians};
 use crate::report::number;
 use crate::report::round::Marks;
-use crate::report::row::{Measured, Row};
+use crate::report::row::Row;
 use crate::report::spread::Spread;
 use crate::report::unit::UnitLabels;
 
@@ -17,9 +18,9 @@ const MEDIANS: &str = "Medians over the rounds, with minimum and maximum";
 
 /// Draws the CPU time of a reply, divided into user and system time.
 pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
-    let content = |row: &Measured, _| {
-        let whole = row.whole_us?;
-        let parts = match (row.user_us, row.system_us) {
+    let content = |row: &Medians, _| {
+        let whole = row.of(Figure::WholeUs)?;
+        let parts = match (row.of(Figure::UserUs), row.of(Figure::SystemUs)) {
             (Some(Spread { median: user, .. }), Some(Spread { median: system, .. })) => {
                 // The medians of the parts need not add up to the median of the whole.
                 let scale = if user + system > 0.0 { whole.median / (user + system) } else { 0.0 };
@@ -27,11 +28,12 @@ pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
             }
             _ => vec![(whole.median, SYSTEM)],
         };
-        let user = row.user_us.map(|user| format!(", user {:.2}", user.median)).unwrap_or_default();
+        let user =
+            row.of(Figure::UserUs).map(|user| format!(", user {:.2}", user.median)).unwrap_or_default();
         let text = format!("{:.2}{}{user}", whole.median, row.marks.signs());
         Some(Bar { parts, range: (whole.min, whole.max), text, ..Bar::default() })
     };
-    let shown = |row: &Measured| row.whole_us.map(|_| row.marks);
+    let shown = |row: &Medians| row.of(Figure::WholeUs).map(|_| row.marks);
     chart(rows, content, shown).map(|bars| {
         let labels = UnitLabels::of(rows.iter().map(|(row, _)| *row));
         Bars {
@@ -46,13 +48,13 @@ pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
 
 /// Draws the resident memory after the fill.
 pub(super) fn memory(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
-    let content = |row: &Measured, style: PlotStyle| {
-        let Spread { median, min, max } = row.resident_mb?;
-        let fill = row.filled_mb.map(|fill| format!(", fill {}", number::figure(fill.median)));
+    let content = |row: &Medians, style: PlotStyle| {
+        let Spread { median, min, max } = row.of(Figure::ResidentMb)?;
+        let fill = row.of(Figure::FilledMb).map(|fill| format!(", fill {}", number::figure(fill.median)));
         let text = number::figure(median) + &fill.unwrap_or_default();
         Some(Bar { parts: vec![(median, style.colour)], range: (min, max), text, ..Bar::default() })
     };
-    let shown = |row: &Measured| row.resident_mb.map(|_| Marks::default());
+    let shown = |row: &Medians| row.of(Figure::ResidentMb).map(|_| Marks::default());
     chart(rows, content, shown).map(|bars| {
         let unit = "MB resident after the fill (1 MB = 1,000,000 bytes)".into();
         let subtitle = format!("{MEDIANS}; fill: the part that the fill added");
@@ -62,9 +64,9 @@ pub(super) fn memory(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
 
 /// Draws the resident memory of each idle connection.
 pub(super) fn idle(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
-    let of = |row: &Measured| row.idle.as_ref().and_then(|idle| idle.each_kib);
-    let content = |row: &Measured, style: PlotStyle| plain(of(row)?, style, row.marks, number::hundredths);
-    let shown = |row: &Measured| of(row).map(|_| row.marks);
+    let of = |row: &Medians| row.of(Figure::IdleKib);
+    let content = |row: &Medians, style: PlotStyle| plain(of(row)?, style, row.marks, number::hundredths);
+    let shown = |row: &Medians| of(row).map(|_| row.marks);
     chart(rows, content, shown).map(|bars| {
         let unit = "KiB resident for each connection (1 KiB = 1,024 bytes)".into();
         Bars { title: "Idle connections".into(), subtitle: MEDIANS.into(), unit, ..bars }
@@ -73,9 +75,10 @@ pub(super) fn idle(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
 
 /// Draws the throughput on a single number of cores.
 pub(super) fn throughput(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Bars> {
-    let content =
-        |row: &Measured, style: PlotStyle| plain(row.responses_per_s?, style, row.marks, number::whole);
-    let shown = |row: &Measured| row.responses_per_s.map(|_| row.marks);
+    let content = |row: &Medians, style: PlotStyle| {
+        plain(row.of(Figure::ResponsesPerS)?, style, row.marks, number::whole)
+    };
+    let shown = |row: &Medians| row.of(Figure::ResponsesPerS).map(|_| row.marks);
     chart(rows, content, shown).map(|bars| {
         let cores = if cores == 1 { "one core".into() } else { format!("{cores} cores") };
         let title = format!("Throughput on {cores}");
@@ -91,8 +94,8 @@ pub(super) fn throughput(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option
 /// Returns the bars, or nothing if no row has one. `shown` returns the marks of a row that has a bar.
 fn chart(
     rows: &[(&Row<'_>, PlotStyle)],
-    content: impl Fn(&Measured, PlotStyle) -> Option<Bar>,
-    shown: impl Fn(&Measured) -> Option<Marks>,
+    content: impl Fn(&Medians, PlotStyle) -> Option<Bar>,
+    shown: impl Fn(&Medians) -> Option<Marks>,
 ) -> Option<Bars> {
     let marks: Vec<Marks> = rows.iter().filter_map(|(row, _)| shown(row.measured()?)).collect();
     let several = crate::report::row::core_counts(rows.iter().map(|(row, _)| *row)).len() > 1;

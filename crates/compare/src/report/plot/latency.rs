@@ -3,6 +3,7 @@
 use super::lines::{Axis, Lines, Point, Series};
 use super::missing;
 use super::palette::PlotStyle;
+use crate::report::figure::Figure;
 use crate::report::number;
 use crate::report::round::{self, Marks};
 use crate::report::row::Row;
@@ -24,14 +25,12 @@ pub(super) fn curves(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Lin
     let points = || series.iter().flat_map(|series| &series.points);
     let spread = Spread::of(points().map(|point| point.y))?;
     let rarity = points().map(|point| point.x).fold(10.0, f64::max);
-    let lacking = rows.iter().filter(|(row, _)| {
-        row.cores().is_none_or(|own| own == cores)
-            && row.measured().is_none_or(|measured| measured.latency.is_none())
-    });
+    let lacking =
+        rows.iter().filter(|(row, _)| row.cores().is_none_or(|own| own == cores) && !row.has(Figure::P50Us));
     let notes = lacking.map(|(row, _)| format!("{}: {}", row.tracker.title, missing(row))).collect();
     let ticks = decades(spread.min.max(0.1), spread.max.max(0.2));
     let on = if cores == 1 { "one core".into() } else { format!("{cores} cores") };
-    let is_relayed = rows.iter().filter_map(|(row, _)| row.measured()).any(|row| row.relays.is_some());
+    let is_relayed = rows.iter().any(|(row, _)| row.has(Figure::OffersPerS));
     let subtitle = if is_relayed {
         "From the scheduled start of an announce to the arrival of one of its offers; medians over the rounds"
     } else {
@@ -61,10 +60,12 @@ pub(super) fn curves(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Lin
 
 /// Returns the median latency at each rarity, over the rounds that count, as far as all of them reach.
 fn curve(row: &Row<'_>, style: PlotStyle) -> Option<(Series, Marks)> {
-    let marks = row.measured()?.latency.as_ref()?.marks;
+    let marks = row.measured().filter(|_| row.has(Figure::P50Us))?.rated_marks;
     let cell = row.cell?;
-    let counting =
-        cell.rounds.iter().filter(|round| round::figures(cell, round).is_ok_and(|f| f.latency.is_some()));
+    let counting = cell
+        .rounds
+        .iter()
+        .filter(|round| round::figures(cell, round).is_ok_and(|figures| figures.of(Figure::P50Us).is_some()));
     let rounds: Vec<Vec<(f64, f64)>> = counting
         .filter_map(|round| round.latency.as_ref())
         .map(by_rarity)

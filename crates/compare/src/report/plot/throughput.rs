@@ -6,6 +6,7 @@ use plotters::coord::types::RangedCoordf64;
 use super::lines::{Axis, Lines, Point, Series};
 use super::palette::PlotStyle;
 use super::{count, missing};
+use crate::report::figure::Figure;
 use crate::report::number;
 use crate::report::round::Marks;
 use crate::report::row::{self, Row};
@@ -60,7 +61,7 @@ fn series(rows: &[(&Row<'_>, PlotStyle)]) -> (Vec<Series>, Vec<Marks>) {
     let mut all: Vec<(&str, Marks, Series)> = Vec::new();
     for (row, style) in rows {
         let Some(measured) = row.measured() else { continue };
-        let (Some(cores), Some(spread)) = (row.cores(), measured.responses_per_s) else { continue };
+        let (Some(cores), Some(spread)) = (row.cores(), measured.of(Figure::ResponsesPerS)) else { continue };
         let point = Point {
             x: f64::from(count(cores)),
             y: spread.median,

@@ -114,7 +114,7 @@ impl DriverHook {
                 continue;
             };
             let now_ns = clock.now_ns();
-            let [sent, replies] = program.counts()?.since(&before).flood();
+            let [.., sent, replies] = program.counts()?.since(&before).0;
             if replies != answered {
                 (answered, answered_ns) = (replies, now_ns);
             }
@@ -130,7 +130,7 @@ impl DriverHook {
                 std::thread::sleep(PAUSE);
             }
         }
-        let [sent, replies] = program.counts()?.since(&before).flood();
+        let [.., sent, replies] = program.counts()?.since(&before).0;
         Ok(FloodReport { sent, replies, elapsed: Duration::from_nanos(clock.now_ns()) })
     }
 }

@@ -27,32 +27,6 @@ pub(super) struct Program {
     counters: PerCpuArray<MapData, [u64; COUNTS]>,
 }
 
-/// The maps of the program.
-struct Maps {
-    control: Mapped<Control>,
-    sources: Mapped<Source>,
-    slots: Mapped<Slot>,
-    requests: Mapped<Request>,
-    samples: Mapped<AtomicU64>,
-    counters: PerCpuArray<MapData, [u64; COUNTS]>,
-}
-
-impl Maps {
-    fn take(ebpf: &mut Ebpf) -> Result<Self, String> {
-        Ok(Self {
-            control: mapped(ebpf, "controls", 1)?,
-            sources: mapped(ebpf, "sources", SOURCES_MAX)?,
-            slots: mapped(ebpf, "slots", SLOTS)?,
-            requests: mapped(ebpf, "requests", RING)?,
-            samples: mapped(ebpf, "samples", SAMPLES)?,
-            counters: ebpf
-                .take_map("counters")
-                .and_then(|map| map.try_into().ok())
-                .ok_or("the object of the generator has no counters")?,
-        })
-    }
-}
-
 /// Maps the memory of a map.
 fn mapped<T: Shared>(ebpf: &mut Ebpf, name: &str, entries: usize) -> Result<Mapped<T>, String> {
     let Some(Map::Array(map)) = ebpf.take_map(name) else {
@@ -61,9 +35,9 @@ fn mapped<T: Shared>(ebpf: &mut Ebpf, name: &str, entries: usize) -> Result<Mapp
     Mapped::new(map.fd().as_fd(), entries).map_err(|error| format!("cannot map the map {name}: {error}"))
 }
 
-/// The counts of the program.
+/// The counts of the program, in the order of `struct counts`.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts([u64; COUNTS]);
+pub(super) struct Counts(pub(super) [u64; COUNTS]);
 
 /// The number of fields of `struct counts`.
 const COUNTS: usize = 17;
@@ -95,18 +69,18 @@ impl Program {
     /// Loads the program and attaches it to an interface, all of whose frames it passes on at first.
     pub(super) fn attach(interface: &str) -> Result<Self, String> {
         let (mut ebpf, index, descriptor) = attach("generate", interface)?;
-        let Maps { control, sources, slots, requests, samples, counters } = Maps::take(&mut ebpf)?;
+        let counters = ebpf.take_map("counters").and_then(|map| map.try_into().ok());
         Ok(Self {
-            _ebpf: ebpf,
             descriptor,
             interface: index,
             magic: random(),
-            control,
-            sources,
-            slots,
-            requests,
-            samples,
-            counters,
+            control: mapped(&mut ebpf, "controls", 1)?,
+            sources: mapped(&mut ebpf, "sources", SOURCES_MAX)?,
+            slots: mapped(&mut ebpf, "slots", SLOTS)?,
+            requests: mapped(&mut ebpf, "requests", RING)?,
+            samples: mapped(&mut ebpf, "samples", SAMPLES)?,
+            counters: counters.ok_or("the object of the generator has no counters")?,
+            _ebpf: ebpf,
         })
     }
 
@@ -224,52 +198,5 @@ impl Counts {
     /// Returns what was counted since `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|index| self.0[index].wrapping_sub(before.0[index])))
-    }
-
-    /// Connects, announces and scrapes that were sent.
-    pub(super) fn requests(&self) -> [u64; 3] {
-        [self.0[0], self.0[1], self.0[2]]
-    }
-
-    /// Good replies to each of them.
-    pub(super) fn responses(&self) -> [u64; 3] {
-        [self.0[3], self.0[4], self.0[5]]
-    }
-
-    pub(super) fn peers(&self) -> u64 {
-        self.0[6]
-    }
-
-    pub(super) fn announce_reply_bytes(&self) -> u64 {
-        self.0[7]
-    }
-
-    pub(super) fn errors(&self) -> u64 {
-        self.0[8]
-    }
-
-    /// Replies that are malformed, of another action, of an unknown transaction, and of another number of entries.
-    pub(super) fn wrong(&self) -> [u64; 4] {
-        [self.0[9], self.0[10], self.0[11], self.0[12]]
-    }
-
-    /// Requests that were sent again, because the ring was empty.
-    pub(super) fn repeated(&self) -> u64 {
-        self.0[13]
-    }
-
-    /// Frames that could not become a request.
-    pub(super) fn failed(&self) -> u64 {
-        self.0[14]
-    }
-
-    /// Connects of a flood, and replies to them.
-    pub(super) fn flood(&self) -> [u64; 2] {
-        [self.0[15], self.0[16]]
-    }
-
-    /// Replies of any kind.
-    pub(super) fn replies(&self) -> u64 {
-        self.responses().iter().sum::<u64>() + self.errors() + self.wrong().iter().sum::<u64>()
     }
 }

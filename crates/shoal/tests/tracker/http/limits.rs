@@ -9,35 +9,10 @@ use crate::http::{Way, over_every_way};
 use crate::udp::hash;
 use crate::web::{Web, announce, tcp, tcp_from};
 
-over_every_way!(
-    a_request_that_never_ends_is_closed,
-    an_idle_connection_is_closed_in_the_end,
-    half_open_handshakes_are_closed_and_harm_nobody,
-);
+over_every_way!(half_open_handshakes_are_closed_and_harm_nobody);
 
 /// So short that a test can wait for it, and long enough for a request on a busy machine.
 const SHORT: (&str, &str) = ("SHOAL_HTTP_REQUEST_TIMEOUT_S", "1");
-
-fn a_request_that_never_ends_is_closed(way: Way) {
-    let tracker = way.start(&[SHORT]);
-    let mut web = way.connect(&tracker);
-    web.send(b"GET /announce?");
-    let last_words = web.until_closed().unwrap();
-    assert!(
-        last_words.is_empty() || last_words.starts_with(b"HTTP/1.1 408"),
-        "{}",
-        last_words.escape_ascii()
-    );
-    assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"slow_request\""]), 1);
-}
-
-fn an_idle_connection_is_closed_in_the_end(way: Way) {
-    let tracker = way.start(&[("SHOAL_HTTP_IDLE_TIMEOUT_S", "1")]);
-    let mut web = way.connect(&tracker);
-    assert_eq!(web.get(&announce(hash(1), 1, "")).status, 200);
-    assert_eq!(web.until_closed().unwrap(), b"");
-    assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"idle\""]), 1);
-}
 
 fn half_open_handshakes_are_closed_and_harm_nobody(way: Way) {
     let tracker = way.start(&[SHORT, ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "2000")]);
@@ -57,24 +32,6 @@ fn half_open_handshakes_are_closed_and_harm_nobody(way: Way) {
         assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 408"), "{}", rest.escape_ascii());
     }
     eventually("every connection is gone", || (tracker.metric("shoal_connections", &[]) == 0).then_some(()));
-}
-
-#[test]
-fn a_client_that_never_reads_is_closed() {
-    let way = Way::PLAIN;
-    let tracker = way.start(&[("SHOAL_HTTP_SEND_TIMEOUT_S", "1")]);
-    let mut slow_reader = tcp(way.address(&tracker));
-    let request = format!("GET {} HTTP/1.1\r\nHost: t\r\n\r\n", announce(hash(3), 1, "")).repeat(100);
-    // It sends requests until the tracker stops reading, and never reads an answer.
-    while slow_reader.write_all(request.as_bytes()).is_ok() {
-        if tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""]) > 0 {
-            break;
-        }
-    }
-    eventually("it is closed", || {
-        (tracker.metric("shoal_connections_ended_total", &["reason=\"slow_reader\""]) == 1).then_some(())
-    });
-    assert_eq!(way.connect(&tracker).get(&announce(hash(3), 1, "")).status, 200);
 }
 
 #[test]

@@ -4,13 +4,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::client::{Announce, Client, connect_packet, scrape_packet};
 use crate::harness::eventually;
-use crate::udp::swarm::SHORT_LIVES;
 use crate::udp::{Way, hash, over_every_back_end};
 
 over_every_back_end!(
     a_flooded_family_starves_neither_the_other_nor_housekeeping,
     an_overloaded_worker_refuses_scrapes_and_answers_announces,
 );
+
+/// The shortest times that the configuration takes.
+const SHORT_LIVES: [(&str, &str); 3] = [
+    ("SHOAL_ANNOUNCE_INTERVAL_S", "1"),
+    ("SHOAL_ANNOUNCE_INTERVAL_JITTER_S", "0"),
+    ("SHOAL_ANNOUNCE_PEER_TIMEOUT_S", "2"),
+];
 
 /// One worker, whose IPv4 socket is never empty, must serve IPv6, forget silent peers and answer for its health.
 fn a_flooded_family_starves_neither_the_other_nor_housekeeping(way: Way) {

@@ -7,11 +7,22 @@ use crate::harness::eventually;
 use crate::page::send;
 use crate::udp::{Way, hash, over_every_back_end, over_every_way};
 
-over_every_way!(a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on);
 over_every_back_end!(one_address_cannot_make_new_torrents_of_others_be_refused);
 // The store knows nothing of the back end, and this takes a while.
-over_every_way!(v4, "mmsg", false, memory_shrinks_after_a_peak);
-over_every_way!(v6, "mmsg", true, memory_shrinks_after_a_peak);
+over_every_way!(
+    v4,
+    "mmsg",
+    false,
+    a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on,
+    memory_shrinks_after_a_peak
+);
+over_every_way!(
+    v6,
+    "mmsg",
+    true,
+    a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on,
+    memory_shrinks_after_a_peak
+);
 
 /// Many more swarms than fit the smallest ceiling.
 const SWARMS_MAX: u32 = 2_000_000;

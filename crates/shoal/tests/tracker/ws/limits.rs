@@ -1,33 +1,14 @@
 //! Clients that are silent, do not read, are too many, or send too much.
 
-use std::thread;
-use std::time::Duration;
-
 use serde_json::{Value, json};
-use shoal_testkit::client::websocket::text;
 
 use crate::browser::{Browser, announce, frame, name, offer_id};
 use crate::harness::{Tracker, eventually};
-use crate::http::{Way, over_every_way};
+use crate::http::Way;
 
-over_every_way!(
-    too_large_a_message_closes_with_1009,
-    who_is_silent_is_pinged_and_then_closed,
-    a_connection_has_so_many_torrents_and_no_more,
-    who_is_always_in_the_middle_of_a_message_is_served_on,
-    who_never_ends_a_message_is_closed,
-);
-
-fn too_large_a_message_closes_with_1009(way: Way) {
-    let tracker = way.start(&[]);
-    let mut browser = Browser::open(way, &tracker);
-    browser.send_raw(&text(&[b' '; 256 << 10]));
-    assert!(browser.receive()["failure reason"].is_string());
-    browser.send_raw(&text(&[b' '; (256 << 10) + 1]));
-    assert_eq!(browser.close_code(), Some(1009));
-}
-
-fn who_is_silent_is_pinged_and_then_closed(way: Way) {
+#[test]
+fn who_is_silent_is_pinged_and_then_closed() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_WEBTORRENT_PING_INTERVAL_S", "1")]);
     let (mut polite, mut silent) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
     silent.ask(&announce('t', 's', 0));
@@ -40,40 +21,14 @@ fn who_is_silent_is_pinged_and_then_closed(way: Way) {
     polite.check();
 }
 
-fn who_is_always_in_the_middle_of_a_message_is_served_on(way: Way) {
-    let tracker = way.start(&[("SHOAL_HTTP_REQUEST_TIMEOUT_S", "1")]);
-    let mut browser = Browser::open(way, &tracker);
-    let bytes = frame(&announce('t', 'a', 0));
-    let (begin, end) = bytes.split_at(20);
-    browser.send_raw(begin);
-    // Longer than the limit in all, each message by far shorter.
-    for _ in 0..30 {
-        browser.send_raw(&[end, begin].concat());
-        assert_eq!(browser.receive()["incomplete"], 1);
-        thread::sleep(Duration::from_millis(100));
-    }
-}
-
-fn who_never_ends_a_message_is_closed(way: Way) {
+#[test]
+fn who_never_ends_a_message_is_closed() {
+    let way = Way::PLAIN;
     let tracker = way.start(&[("SHOAL_HTTP_REQUEST_TIMEOUT_S", "1")]);
     let mut browser = Browser::open(way, &tracker);
     browser.send_raw(&frame(&announce('t', 'a', 0))[..20]);
     assert_eq!(browser.close_code(), Some(1001));
     assert_eq!(tracker.metric("shoal_connections_ended_total", &["reason=\"slow_request\""]), 1);
-}
-
-fn a_connection_has_so_many_torrents_and_no_more(way: Way) {
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_TORRENTS_PER_CONNECTION_MAX", "2")]);
-    let mut browser = Browser::open(way, &tracker);
-    for torrent in ['t', 'u', 't'] {
-        assert_eq!(browser.ask(&announce(torrent, 'a', 0))["incomplete"], 1);
-    }
-    let refusal = browser.ask(&announce('v', 'a', 0));
-    assert!(refusal["failure reason"].is_string() && refusal["info_hash"] == name('v'), "{refusal}");
-    let mut stopped = announce('t', 'a', 0);
-    stopped["event"] = json!("stopped");
-    browser.ask(&stopped);
-    assert_eq!(browser.ask(&announce('v', 'a', 0))["incomplete"], 1);
 }
 
 /// Offers to the leechers of a torrent, of 8 KiB each, from a seeder.
@@ -151,20 +106,6 @@ fn who_does_not_read_its_own_replies_is_closed() {
 }
 
 #[test]
-fn a_client_has_so_many_bytes_handed_on_and_is_answered_all_the_same() {
-    let way = Way::PLAIN;
-    let settings = [("SHOAL_WEBTORRENT_RELAY_RATE_MAX", "1KiB")];
-    let tracker = way.start(&settings);
-    let (mut a, mut b) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
-    a.ask(&announce('t', 'a', 0));
-    for _ in 0..20 {
-        assert_eq!(b.ask(&large_offers('b', 1))["incomplete"], 1);
-    }
-    assert!(a.receive()["offer"].is_object());
-    assert!(lost(&tracker, "rate_limited") > 10);
-}
-
-#[test]
 fn a_websocket_that_has_not_announced_makes_room() {
     let way = Way::PLAIN;
     let settings = [("SHOAL_HTTP_CONNECTIONS_MAX", "3"), ("SHOAL_WORKERS_COUNT", "1")];
@@ -185,24 +126,6 @@ fn a_websocket_that_has_not_announced_makes_room() {
     for browser in [&mut a, &mut c] {
         browser.check();
     }
-}
-
-#[test]
-fn a_source_has_so_many_websockets_and_no_more() {
-    let way = Way::PLAIN;
-    let tracker = way.start(&[
-        ("SHOAL_WEBTORRENT_CONNECTIONS_PER_SOURCE_MAX", "3"),
-        ("SHOAL_HTTP_CONNECTIONS_PER_SOURCE_MAX", "1"),
-    ]);
-    let knock = |last| Browser::knock_from([127, 0, 0, last], way.address(&tracker), &[]);
-    // Each leaves its place among the connections of HTTP to the next.
-    let mut all: Vec<_> = (0..3).map(|_| knock(2).unwrap()).collect();
-    assert_eq!(knock(2).err(), Some(503));
-    knock(3).unwrap().check();
-    assert_eq!(way.connect(&tracker).get("/").status, 404);
-    all.pop().unwrap().leave();
-    eventually("there is room again", || knock(2).ok().map(|mut again| again.check()));
-    all.iter_mut().for_each(Browser::check);
 }
 
 #[test]
@@ -251,21 +174,4 @@ fn one_address_takes_no_more_than_half_of_the_peers() {
     let evicted = tracker.metric("shoal_webtorrent_peers_evicted_total", &[]);
     assert!(is_full || evicted > 0, "{last}");
     assert!(is_taken_in(&mut greedy, 0) || evicted > 0, "a peer that is in stays in");
-}
-
-#[test]
-fn a_download_is_counted_once_though_its_peer_leaves_and_comes_back() {
-    let way = Way::PLAIN;
-    let tracker = way.start(&[]);
-    let (mut other, mut peer) = (Browser::open(way, &tracker), Browser::open(way, &tracker));
-    other.ask(&announce('t', 'o', 0));
-    for _ in 0..3 {
-        for event in ["completed", "stopped"] {
-            let mut announce = announce('t', 'p', 0);
-            (announce["left"], announce["event"]) = (json!(0), json!(event));
-            peer.ask(&announce);
-        }
-    }
-    let scrape = other.ask(&json!({"action": "scrape", "info_hash": [name('t')]}));
-    assert_eq!(scrape["files"][name('t')]["downloaded"], 1, "{scrape}");
 }

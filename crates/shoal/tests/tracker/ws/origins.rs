@@ -1,73 +1,44 @@
 //! Which pages may use the tracker.
 
-use crate::browser::{Browser, announce};
+use crate::browser::Browser;
 use crate::harness::Tracker;
-use crate::http::{Way, over_every_way};
+use crate::http::Way;
 
-over_every_way!(
-    every_page_may_use_it_by_default,
-    only_pages_on_the_list_may_use_it,
-    pages_on_the_list_of_denials_may_not,
-    clients_that_are_no_browsers_can_be_left_out,
-    it_can_be_turned_off,
-);
-
-fn knock(way: Way, tracker: &Tracker, origin: Option<&str>) -> u16 {
+fn knock(tracker: &Tracker, origin: Option<&str>) -> u16 {
     let fields: Vec<_> = origin.map(|origin| ("Origin", origin)).into_iter().collect();
-    match Browser::knock(way.address(tracker), way.tls(), &fields) {
-        Ok(mut browser) => {
-            browser.ask(&announce('t', 'a', 0));
-            101
-        }
-        Err(status) => status,
-    }
+    Browser::knock(tracker.http[0], false, &fields).err().unwrap_or(101)
 }
 
 fn upgrades(tracker: &Tracker, outcome: &str) -> u64 {
     tracker.metric("shoal_websocket_upgrades_total", &[&format!("outcome=\"{outcome}\"")])
 }
 
-fn every_page_may_use_it_by_default(way: Way) {
-    let tracker = way.start(&[]);
-    for origin in [None, Some("https://any.example"), Some("null")] {
-        assert_eq!(knock(way, &tracker, origin), 101, "{origin:?}");
-    }
-}
-
-fn only_pages_on_the_list_may_use_it(way: Way) {
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_ORIGINS_ALLOW", "https://a.example,http://localhost:8080")]);
-    for (origin, status) in [
-        (None, 101),
-        (Some("https://a.example"), 101),
-        (Some("http://localhost:8080"), 101),
-        (Some("http://a.example"), 403),
-        (Some("https://a.example.org"), 403),
-        (Some("https://b.example"), 403),
-        (Some("null"), 403),
+#[test]
+fn pages_may_use_it_as_the_operator_says() {
+    let [a, b] = ["https://a.example", "https://b.example"].map(Some);
+    for (settings, statuses, refused) in [
+        (&[][..], [(None, 101), (a, 101), (Some("null"), 101)], None),
+        (
+            &[("SHOAL_WEBTORRENT_ORIGINS_ALLOW", "https://a.example,http://localhost:8080")],
+            [(None, 101), (a, 101), (b, 403)],
+            Some("origin"),
+        ),
+        (
+            &[("SHOAL_WEBTORRENT_ORIGINS_DENY", "https://b.example")],
+            [(None, 101), (a, 101), (b, 403)],
+            Some("origin"),
+        ),
+        (&[("SHOAL_WEBTORRENT_ORIGIN_MISSING", "false")], [(a, 101), (b, 101), (None, 403)], Some("origin")),
+        (&[("SHOAL_WEBTORRENT_ENABLED", "false")], [(None, 404), (a, 404), (b, 404)], Some("not_served")),
     ] {
-        assert_eq!(knock(way, &tracker, origin), status, "{origin:?}");
+        let tracker = Way::PLAIN.start(settings);
+        for (origin, status) in statuses {
+            assert_eq!(knock(&tracker, origin), status, "{settings:?} {origin:?}");
+        }
+        let served = statuses.iter().filter(|(_, status)| *status == 101).count() as u64;
+        assert_eq!(upgrades(&tracker, "accepted"), served, "{settings:?}");
+        if let Some(outcome) = refused {
+            assert_eq!(upgrades(&tracker, outcome), 3 - served, "{settings:?}");
+        }
     }
-    assert_eq!((upgrades(&tracker, "accepted"), upgrades(&tracker, "origin")), (3, 4));
-}
-
-fn pages_on_the_list_of_denials_may_not(way: Way) {
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_ORIGINS_DENY", "https://thief.example")]);
-    for (origin, status) in
-        [(None, 101), (Some("https://a.example"), 101), (Some("https://thief.example"), 403)]
-    {
-        assert_eq!(knock(way, &tracker, origin), status, "{origin:?}");
-    }
-}
-
-fn clients_that_are_no_browsers_can_be_left_out(way: Way) {
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_ORIGIN_MISSING", "false")]);
-    for (origin, status) in [(None, 403), (Some("https://a.example"), 101)] {
-        assert_eq!(knock(way, &tracker, origin), status, "{origin:?}");
-    }
-}
-
-fn it_can_be_turned_off(way: Way) {
-    let tracker = way.start(&[("SHOAL_WEBTORRENT_ENABLED", "false")]);
-    assert_eq!(knock(way, &tracker, None), 404);
-    assert_eq!(upgrades(&tracker, "not_served"), 1);
 }

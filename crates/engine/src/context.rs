@@ -1,0 +1,110 @@
+//! What a responder holds beside its protocol: the decisions, and the places where requests are counted and recorded.
+//!
+//! This module owns what the three responders of a worker have in common, so that an announce leaves the same traces over
+//! every protocol. Each responder has its own context, with its own counters, rings and randomness. It must not know a
+//! protocol's encoding.
+
+use core::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use shoal_base::Delta;
+
+use crate::Now;
+use crate::access_log::{AccessLog, LoggedClient, Record};
+use crate::caller::Caller;
+use crate::counter::{Family, Kind, Outcome, Tally};
+use crate::credit::CreditRecorder;
+use crate::insight::Sampler;
+use crate::pace::Pace;
+use crate::policy::{Interval, Policy, Protocol};
+use crate::replication::Recorder;
+
+/// The policy of a responder, its randomness and its traces. `T` is a change of a peer, as other nodes are told it.
+#[derive(Debug)]
+pub struct Context<T = Delta> {
+    protocol: Protocol,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) pace: Pace,
+    /// The interval of the policy at that pace.
+    pub(crate) interval: Interval,
+    pub(crate) tally: Tally,
+    pub(crate) rng: fastrand::Rng,
+    /// Takes samples of announces.
+    pub sampler: Sampler,
+    /// Records requests; `None` if they are not logged.
+    pub access_log: Option<AccessLog>,
+    /// Records the changes of peers; `None` if there are no other nodes.
+    pub recorder: Option<Recorder<T>>,
+    /// Records the announces of users; `None` if users are not credited.
+    pub credit: Option<CreditRecorder>,
+}
+
+impl<T> Context<T> {
+    /// Creates the context of a responder that counts into `tally` and draws from `rng`, and that leaves no other trace. Each
+    /// worker needs its own seed; otherwise all workers hand out the same samples.
+    #[must_use]
+    pub fn new(protocol: Protocol, policy: Arc<Policy>, tally: Tally, rng: fastrand::Rng) -> Self {
+        let pace = Pace::default();
+        Self {
+            protocol,
+            interval: policy.interval(protocol, pace),
+            policy,
+            pace,
+            tally,
+            rng,
+            sampler: Sampler::off(),
+            access_log: None,
+            recorder: None,
+            credit: None,
+        }
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: Arc<Policy>) {
+        self.interval = policy.interval(self.protocol, self.pace);
+        self.policy = policy;
+    }
+
+    pub(crate) fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
+        self.interval = self.policy.interval(self.protocol, pace);
+    }
+
+    /// Sets the time at which the requests that follow are logged.
+    pub(crate) const fn set_now(&mut self, now: Now) {
+        if let Some(log) = &mut self.access_log {
+            log.set_now(now);
+        }
+    }
+
+    /// Draws the number of seconds until a client should announce again.
+    #[inline]
+    pub(crate) fn interval_s(&mut self) -> u32 {
+        self.interval.draw_s(&mut self.rng)
+    }
+
+    /// Returns what an announce of the client at `address` needs.
+    #[inline]
+    pub(crate) fn caller<'a>(&'a mut self, address: &'a SocketAddr, now: Now) -> Caller<'a> {
+        Caller { address, policy: &self.policy, tally: &mut self.tally, now, rng: &mut self.rng }
+    }
+
+    /// Logs a request of the client at `ip`, if requests are logged. `describe` adds details. A client with an unknown address
+    /// counts as IPv4.
+    #[inline]
+    pub(crate) fn log(
+        &mut self,
+        ip: Option<IpAddr>,
+        kind: Kind,
+        outcome: Outcome,
+        describe: impl FnOnce(&mut Record),
+    ) {
+        let Some(log) = &mut self.access_log else { return };
+        log.record(&self.policy.config().log, |settings| {
+            let family = ip.map_or(Family::V4, Family::of);
+            let client = LoggedClient::new(settings, ip);
+            let mut record = Record::new(self.protocol, family, kind, outcome, client);
+            describe(&mut record);
+            record
+        });
+    }
+}
