@@ -266,7 +266,6 @@ impl ClientSet {
         Self { prefixes: prefixes(&rules), versions: version_steps(&rules), rules }
     }
 
-    /// Returns the number of the rule for a peer id.
     fn find(&self, peer_id: &PeerId) -> Option<usize> {
         let rule = self.find_prefix(peer_id).or_else(|| self.find_version(peer_id))?;
         (rule != NONE).then_some(rule)

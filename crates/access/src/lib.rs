@@ -1,9 +1,9 @@
 //! The operator's rules: which torrents, networks and clients the tracker serves.
 //!
 //! This crate owns the tables of rules and the formats of the lists that they are built from. A table is immutable: a
-//! change builds a new one, beside the traffic. Apart from [`fetch`], the crate must not use files or sockets, and it
-//! uses no threads or clocks: texts come as bytes, and secrets as arguments. It only decides whether a rule matches;
-//! `shoal-engine` asks it, for every protocol alike.
+//! change builds a new one while requests are served. Apart from [`fetch`], the crate must not use files or sockets,
+//! and it uses no threads or clocks: texts come as bytes, and secrets as arguments. It only decides whether a rule
+//! matches; `shoal-engine` asks it, for every protocol alike.
 //!
 //! Clients choose the keys that are looked up, so positions in tables depend on a secret ([`HashKey`]).
 #![forbid(unsafe_code)]

@@ -30,7 +30,7 @@ const V6_BITS: u8 = 128;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
     is_v6: bool,
-    /// The address, aligned right. All bits behind the prefix are 0.
+    /// The address, aligned right. All bits after the prefix are 0.
     first: u128,
     /// The length of the prefix, in bits of its family.
     length: u8,
@@ -38,7 +38,7 @@ pub struct Network {
 
 impl Network {
     /// Returns the network of a prefix, or `None` if the prefix is too long for the family. Ignores bits of the address
-    /// behind the prefix.
+    /// after the prefix.
     #[must_use]
     pub fn new(ip: IpAddr, length: u8) -> Option<Self> {
         match (ip, ip.to_canonical()) {

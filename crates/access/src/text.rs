@@ -122,7 +122,7 @@ impl<'b> Text<'b> {
         self.begin.get_ref()
     }
 
-    /// Returns whether the bytes of the text are those of the source.
+    /// Returns whether the text has the same bytes as the source.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.is_plain
@@ -293,7 +293,7 @@ impl Lines {
     }
 }
 
-/// Removes what programs put behind the last line: NULs, and the Ctrl-Z of DOS texts.
+/// Removes what programs put after the last line: NULs, and the Ctrl-Z of DOS texts.
 #[must_use]
 pub fn without_end(line: &[u8]) -> &[u8] {
     let is_text = |byte: &u8| !matches!(byte, 0 | 0x1a | b'\n' | b'\r');

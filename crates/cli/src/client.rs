@@ -25,7 +25,6 @@ use self::local::{LocalConnector, NoNames};
 use shoal_control as control;
 use shoal_runtime::printable;
 
-/// The default URL of the control listener.
 const DEFAULT_URL: &str = "http://127.0.0.1:6970";
 
 /// The environment variables that the options override.
@@ -90,13 +89,12 @@ struct Times {
     silence_max: Option<Duration>,
 }
 
-/// A client of one control listener.
 #[derive(Debug)]
 pub(crate) struct ControlClient {
     agent: Agent,
     /// The URL without a slash at the end.
     url: String,
-    /// The place of the tracker, for people.
+    /// The address of the tracker, for people.
     shown: String,
     token: Option<String>,
 }
@@ -216,7 +214,7 @@ impl ControlClient {
         })
     }
 
-    /// Returns the place of the tracker, for people: the URL of its listener, or its socket.
+    /// Returns the address of the tracker, for people: the URL of its listener, or its socket.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }

@@ -94,7 +94,6 @@ pub fn run(Cluster { endpoint, json, action }: &Cluster) -> Result<(String, Exit
     Ok((text, ExitCode::SUCCESS))
 }
 
-/// Returns the path of the value of a key.
 fn value_path(key: &str) -> Result<String, Failure> {
     let is_key =
         !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte));

@@ -33,10 +33,8 @@ use shoal_control::stats::Stats;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::output;
 
-/// The path of the statistics.
 pub(crate) const STATS_PATH: &str = "/api/v1/stats";
 
-/// Maximum interval in seconds.
 const INTERVAL_S_MAX: u64 = 3600;
 
 #[derive(Debug, Args)]
@@ -84,7 +82,6 @@ docs/openapi.json describes the object that --json prints (Stats).
 
 Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments are invalid, 5 the token does not permit it.";
 
-/// A reply of the tracker.
 struct Reply {
     /// The text as sent.
     text: String,

@@ -74,7 +74,6 @@ const COMMANDS_MAX: usize = 256;
 /// Time after which a silent server is asked for a sign of life. Two unanswered pings end the connection.
 const PING_EVERY: Duration = Duration::from_secs(5);
 
-/// Maximum time of an attempt to connect.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Pauses between attempts to connect: the first and the maximum. Each is twice the one before.

@@ -61,7 +61,6 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Returns the configuration keys of the credentials.
     pub(super) const fn keys(&self) -> &'static str {
         match self {
             Self::None => "none are configured, by cluster.user, cluster.token_file or cluster.credentials",

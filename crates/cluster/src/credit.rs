@@ -56,7 +56,6 @@ pub const BYTES_MAX: usize = HELD_BYTES_MAX
 #[derive(Debug)]
 pub struct CreditLink {
     link: Arc<Link>,
-    /// The name of the stream.
     stream: String,
     subject: String,
     domain: Option<String>,
@@ -228,7 +227,6 @@ impl CreditLink {
 }
 
 impl CreditThreads {
-    /// Starts the threads.
     pub(super) fn start(
         credit: Arc<CreditLink>,
         (run, node): (NodeId, String),

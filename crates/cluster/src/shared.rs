@@ -51,7 +51,6 @@ pub(crate) const TORRENTS_MAX: usize = 50_000;
 /// Maximum number of values of the configuration.
 pub(crate) const VALUES_MAX: usize = 200;
 
-/// Maximum size of the bucket.
 const BUCKET_BYTES_MAX: u64 = 32 << 20;
 
 /// Maximum memory of all entries, in all places that may have them at once. It suffices for as many torrents and bans

@@ -1,4 +1,4 @@
-//! The swarms of this tracker, as the node changes and reads them, and the changes of its own announces.
+//! The node's access to the swarms of this tracker, and the changes of the tracker's own announces.
 //!
 //! Peers of UDP and HTTP lie in the store; [`Replica`] exchanges them. A WebTorrent peer is connected to one node; the
 //! others know it by [`Nodes`].

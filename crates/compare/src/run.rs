@@ -36,7 +36,7 @@ use crate::network::Network;
 use crate::plan::{ComparisonEvent, Interrupt, Observer, Phase};
 use crate::port;
 use crate::probe::{Endpoint, Probe, ProbeResult};
-use crate::process::{Process, Program, describe_exit};
+use crate::process::{Process, Program, TAIL_LINES_MAX, describe_exit};
 use crate::result::{CpuTime, IdleConnections, IdleStep, Machine, Round, SlowReaderRound, Usage};
 use crate::template::Values;
 use crate::topology::{allowed, keep_on, pin_thread};
@@ -95,7 +95,7 @@ impl Run<'_> {
             (_, Some(status)) => Err(unexpected_exit(status)),
             (end, None) => end,
         };
-        let log_tail = process.log_tail();
+        let log_tail = process.log_tail(TAIL_LINES_MAX);
         let signal = match self.description.stop.signal {
             StopSignal::Term => Signal::TERM,
             StopSignal::Int => Signal::INT,
@@ -162,7 +162,7 @@ impl Run<'_> {
         let arguments = configuration::front_arguments(self.description, &values)?;
         if let (Some(file), Some(arguments)) = (self.installation.front.clone(), arguments) {
             let front = Program { file, arguments, environment: Vec::new(), ..tracker };
-            self.network.on_tracker_side(|| process.add(&front))?.with_context(|| start(&front))?;
+            self.network.on_tracker_side(|| front.join(&mut process))?.with_context(|| start(&front))?;
         }
         Ok(process)
     }

@@ -13,7 +13,6 @@ const PREFACE: &str = "\
 # `shoal config check FILE` checks a file and lists every problem in it.
 ";
 
-/// The beginning of the page of all keys.
 const PAGE_PREFACE: &str = "\
 # Configuration
 
@@ -56,7 +55,6 @@ pub fn environment_names() -> Vec<String> {
     names.collect()
 }
 
-/// Returns the name of the environment variable of a key.
 pub(crate) fn environment_name(section: &str, key: &str) -> String {
     format!("{ENVIRONMENT_PREFIX}{section}_{key}").replace('.', "_").to_uppercase()
 }

@@ -19,7 +19,6 @@ pub(crate) struct Conflict {
     pub(crate) fault: String,
 }
 
-/// Returns every contradiction in `config`.
 pub(crate) fn check(config: &Config) -> Vec<Conflict> {
     let rules = [
         listen_at_all,

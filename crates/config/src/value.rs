@@ -19,7 +19,6 @@ pub(crate) trait Value: Sized {
     /// Parses a written value. Returns `None` if it is not a value of this type.
     fn parse(raw: &Raw) -> Option<Self>;
 
-    /// Returns whether the value is within the range of its key.
     fn within(&self, range: &RangeInclusive<Self::Bound>) -> bool;
 
     /// Returns the value in TOML, in a form that [`Value::parse`] accepts.

@@ -31,7 +31,7 @@ use shoal_runtime::repeated::Repeated;
 const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
 const REQUESTS_AT_ONCE: u32 = 200;
 
-/// The same for wrong tokens of a source. Right ones are always accepted: only the work for wrong ones is limited.
+/// Wrong tokens of a source: the time for each, and how many may come at once. Right ones are always accepted.
 const WRONG_TOKEN_INTERVAL: Duration = Duration::from_secs(3);
 const WRONG_TOKENS_AT_ONCE: u32 = 20;
 

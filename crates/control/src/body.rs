@@ -14,7 +14,6 @@ use serde::de::DeserializeOwned;
 use super::listener::connections::{Connection, Source};
 use super::problem::{JSON, Problem};
 
-/// Maximum time for a body to arrive.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Maximum size of a body. With the maximum number of connections, all bodies together take 8 MiB.

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::problem::Problem;
 
-/// The parameters behind the question mark.
+/// The parameters after the question mark.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query<T>(pub(super) T);
 

@@ -146,7 +146,6 @@ struct FeedState {
 struct Waiting<'i>(&'i FeedState);
 
 impl Torrent {
-    /// Returns the sums of all counts.
     pub(crate) const fn total(&self) -> Counts {
         self.v4.plus(self.v6).plus(self.webtorrent)
     }
@@ -182,7 +181,6 @@ impl Insight {
         self.rings.get(worker)
     }
 
-    /// Returns the current counts of a torrent.
     pub(crate) fn torrent(&self, info_hash: &InfoHash) -> Torrent {
         let [v4, v6] = self.store.counts(info_hash);
         let webtorrent = self.swarms.as_ref().map(|swarms| swarms.scrape(&swarms.swarm_key(info_hash)));
@@ -259,7 +257,7 @@ impl Insight {
         Ok(ChangedTorrents { cursor, start_over, has_more, torrents: self.torrents(&info_hashes) })
     }
 
-    /// Waits until there is something to read behind `cursor`. The caller limits the time.
+    /// Waits until there is something to read after `cursor`. The caller limits the time.
     pub(crate) async fn wait_for_changes(&self, cursor: Cursor) {
         let _waiting = Waiting::new(&self.feed_state);
         let mut news = self.feed_state.news.subscribe();

@@ -13,7 +13,6 @@ use shoal_runtime::lists::SharedError;
 /// Maximum length of a text. It may quote what the client has sent.
 const ERROR_BYTES_MAX: usize = 600;
 
-/// The media type of JSON.
 pub(crate) const JSON: &str = "application/json";
 
 /// A refused request. Its response is `{"error": TEXT}`.

@@ -29,7 +29,7 @@ use crate::udp::SCRAPE_HASHES_MAX;
 
 /// Maximum number of waiting requests from datagrams: one for each datagram of a batch, and one scrape of maximum
 /// length. Each torrent of a scrape counts as a request. A scrape waits only if there is room for it and for all
-/// datagrams behind it, so announces need no check.
+/// datagrams after it, so announces need no check.
 pub(crate) const ITEMS_MAX: usize = BATCH_MAX + SCRAPE_HASHES_MAX;
 
 /// Maximum number of deltas that are prefetched and applied under one lock, for some ten microseconds.

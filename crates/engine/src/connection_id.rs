@@ -28,7 +28,6 @@ use core::net::IpAddr;
 
 use shoal_wire::udp::ConnectionId;
 
-/// Length of a slot in seconds.
 const SLOT_S: u64 = 120;
 
 /// Seconds after its issue for which every id is accepted. BEP 15: "Trackers should accept the connection ID until
@@ -42,13 +41,11 @@ const GRACE_S: u64 = 120;
 /// Seconds after the end of its slot for which an id is accepted.
 const VALID_S: u64 = VALID_S_MIN + GRACE_S;
 
-/// The bits of an id that hold its slot.
 const SLOT_BITS: u64 = 0x3f;
 
 /// The version of the format, shifted to its place.
 const VERSION: u64 = 1 << 6;
 
-/// The bits of an id that hold the hash.
 const HASH_BITS: u64 = !0xff;
 
 /// The secret behind the ids. Anyone who knows it can forge a source address.
@@ -87,7 +84,7 @@ struct SipHash([u64; 4]);
 pub struct SharedIds {
     /// SipHash-2-4 under the key: its state before the message.
     pub keyed: [u64; 4],
-    /// The same for the previous key, and until when its ids are accepted, in seconds since 1970.
+    /// The same state for the previous key, and the end of the validity of its ids, in seconds since 1970.
     pub former: Option<([u64; 4], u64)>,
     /// How long an id is accepted after the end of its slot, in seconds.
     pub valid_s: u64,
@@ -368,7 +365,7 @@ mod tests {
             assert!(ids.accepts(id, ip, SLOT_START_S) && ids.accepts(id, ip, last_s));
             assert!(!ids.accepts(id, ip, last_s + 1));
         }
-        // It issues none any more, so none of a later slot is one of its own.
+        // The old key issues no more ids, so it accepts none of a later slot.
         let forged = self::ids().issue(ip, SLOT_START_S + 4 * SLOT_S);
         assert!(!ids.accepts(forged, ip, SLOT_START_S + 4 * SLOT_S));
     }

@@ -96,7 +96,6 @@ impl SourceRates {
         })
     }
 
-    /// Hashes an activity of a network.
     #[inline]
     fn hash(&self, network: u64, bits: u32, activity: Activity) -> u64 {
         let [k0, k1, k2, k3] = self.key;

@@ -45,7 +45,7 @@ pub struct Pace {
     raise: u32,
     /// How long intervals are still spread after a cold start.
     cold_ms: u64,
-    /// How long the worker has not kept up, less a part of the time in which it has since.
+    /// How long the worker has not kept up, less half of the time in which it has since kept up.
     behind_ms: u64,
 }
 

@@ -206,7 +206,7 @@ impl Policy {
         self.is_draining
     }
 
-    /// Returns the policy with these lists in place of its own.
+    /// Returns the policy with other lists.
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
         Self { access: (!access.is_empty()).then(|| Arc::new(access)), permits_swarms: false, ..self }
@@ -518,7 +518,7 @@ fn check_access(access: &Access, info_hash: &InfoHash) -> Result<(), Refused> {
 }
 
 /// Returns what an announce does to its peer. A client that does not know what it lacks counts as downloading. A
-/// client that has just completed has everything, whatever it claims to lack.
+/// client that has just completed has everything, even if it claims otherwise.
 const fn action(event: Event, left_bytes: Option<i64>) -> Action {
     match (event, left_bytes) {
         (Event::Stopped, _) => Action::Stop,

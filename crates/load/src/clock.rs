@@ -7,22 +7,27 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Counts nanoseconds since it was started.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock(Instant);
+pub struct Clock(Instant);
 
 impl Clock {
+    /// Starts it.
+    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self(Instant::now())
     }
 
+    /// Returns the nanoseconds since its start.
+    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
-    pub(crate) fn now_ns(self) -> u64 {
+    pub fn now_ns(self) -> u64 {
         nanoseconds(self.0.elapsed())
     }
 }
 
 /// Returns a duration in nanoseconds. More than 500 years become the largest value.
-pub(crate) fn nanoseconds(duration: Duration) -> u64 {
+#[must_use]
+pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 

@@ -29,6 +29,8 @@ mod tls;
 pub mod udp;
 pub mod ws;
 
+pub use clock::{Clock, nanoseconds};
+pub use pace::Arrivals;
 pub use plan::{Mix, Pace, Plan, PlanError, Popularity, Population, Sources, Stop};
 pub use population::info_hash;
 pub use preset::{PRESETS, Preset, UnknownPreset};

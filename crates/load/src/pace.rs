@@ -13,7 +13,7 @@ pub(crate) struct Timing {
 
 /// The arrivals of an open loop: evenly spaced, whatever the tracker does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrivals {
+pub struct Arrivals {
     began_ns: u64,
     spacing_ns: f64,
     /// How many have passed.
@@ -39,7 +39,8 @@ impl Timing {
 
 impl Arrivals {
     /// Returns arrivals from now on, `rate` per second. The rate is above 0.
-    pub(crate) fn new(now_ns: u64, rate: f64) -> Self {
+    #[must_use]
+    pub fn new(now_ns: u64, rate: f64) -> Self {
         Self { began_ns: now_ns, spacing_ns: 1e9 / rate, passed: 0 }
     }
 
@@ -55,7 +56,8 @@ impl Arrivals {
     }
 
     /// Returns when the arrival after `ahead` others is due.
-    pub(crate) fn at(&self, ahead: usize) -> u64 {
+    #[must_use]
+    pub fn at(&self, ahead: usize) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 arrivals")]
         let since_ns = (self.passed + ahead as u64) as f64 * self.spacing_ns;
         #[expect(
@@ -83,7 +85,7 @@ impl Arrivals {
     }
 
     /// Lets the next `count` arrivals pass.
-    pub(crate) fn pass(&mut self, count: usize) {
+    pub fn pass(&mut self, count: usize) {
         self.passed += count as u64;
     }
 }

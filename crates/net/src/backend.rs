@@ -30,7 +30,7 @@ pub enum AnyIo {
     Uring(Box<UringIo>),
     /// `recvmmsg` and `sendmmsg`.
     Mmsg(Box<MmsgIo>),
-    /// AF_XDP, and `recvmmsg` and `sendmmsg` beside it.
+    /// AF_XDP, with `recvmmsg` and `sendmmsg` in addition.
     Xdp(Box<XdpIo>),
 }
 

@@ -71,7 +71,6 @@ impl InheritedSockets {
         self.listeners(address).into_iter().next()
     }
 
-    /// Returns the UDP sockets of an address.
     pub(crate) fn datagrams(&self, wanted: SocketAddr) -> Vec<Arc<OwnedFd>> {
         self.of_one_address(|kind| match kind {
             SocketKind::Datagrams(local) => fits(*local, wanted),
@@ -79,7 +78,6 @@ impl InheritedSockets {
         })
     }
 
-    /// Returns the listeners of an address.
     pub(crate) fn listeners(&self, wanted: &ListenAddress) -> Vec<Arc<OwnedFd>> {
         self.of_one_address(|kind| kind.listens_at(wanted))
     }

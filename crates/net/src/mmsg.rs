@@ -30,7 +30,7 @@ pub struct MmsgIo {
     received: ReceiveBatch,
     replies: Box<[[u8; REPLY_BYTES_MAX]]>,
     sending: SendBatch,
-    /// The descriptors of a back end beside this one, which also end a wait.
+    /// The descriptors of another back end, which also end a wait.
     others: Vec<Arc<OwnedFd>>,
     /// Another descriptor that ends a wait.
     watched: Option<Readiness>,
@@ -38,7 +38,7 @@ pub struct MmsgIo {
     waits_in_watched: bool,
 }
 
-/// Maximum number of descriptors of the back end beside this one.
+/// Maximum number of descriptors of the other back end.
 pub(crate) const OTHERS_MAX: usize = 64;
 
 /// The sockets that may have datagrams: bit `i` stands for socket `i`.

@@ -162,7 +162,6 @@ impl Ring {
         }
     }
 
-    /// Returns the next completion, if there is one.
     pub(crate) fn complete(&mut self) -> Option<Completion> {
         let entry = self.uring.completion().next()?;
         Some(Completion { token: entry.user_data(), result: entry.result(), flags: entry.flags() })

@@ -8,8 +8,8 @@
 //! 1. [`StreamListeners::bind`] opens the listeners of all workers. Configuration errors show here.
 //! 2. Other threads take their handles: [`StreamListeners::counters`].
 //! 3. Each worker thread calls [`StreamIo::open`] on its own listeners, passes [`StreamIo::readiness`] to its datagram
-//!    back end ([`crate::DatagramIo::watch`]) so that it waits for both in one place, and then calls [`StreamIo::poll`] in
-//!    a loop.
+//!    back end ([`crate::DatagramIo::watch`]) so that it waits for both in one place, and then calls [`StreamIo::poll`]
+//!    in a loop.
 //!
 //! Connections have one back end, over epoll. An io_uring back end was measured, improved, measured again and removed
 //! (`bench-runs/ways-tried.md`). A worker waits in its datagram back end, which also watches the epoll set of its

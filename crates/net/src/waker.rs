@@ -109,7 +109,7 @@ mod tests {
     const SENDERS: usize = 2;
 
     /// Runs a worker against senders that each put a message into its mailbox, and wake it if that was empty. `poll` is
-    /// one poll round of the worker: it runs once beside the senders, and afterwards as long as the event is readable.
+    /// one poll round of the worker: it runs once while they do, and afterwards as long as the event is readable.
     fn check(poll: fn(&Model, &Mutex<usize>) -> usize) {
         loom::model(move || {
             let (event, mailbox) = (Arc::new(Model::default()), Arc::new(Mutex::new(0)));

@@ -1,7 +1,7 @@
-//! The back end over AF_XDP sockets, beside the ordinary ones.
+//! The back end over AF_XDP sockets, in addition to the ordinary ones.
 //!
-//! This module owns the order of events: which socket is served when, when the worker waits, and what the eBPF program
-//! is told of it. [`shoal_xdp::socket`] has the rings and frames; [`MmsgIo`] has the ordinary sockets.
+//! This module owns the order of events: which socket is served when, when the worker waits, and when the eBPF program
+//! learns about it. [`shoal_xdp::socket`] has the rings and frames; [`MmsgIo`] has the ordinary sockets.
 //!
 //! A reply is written into the frame of its request, and takes the same way back. No datagram takes a system call of
 //! its own: a round takes one for sending, and a worker without frames one for waiting.

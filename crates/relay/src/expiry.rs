@@ -17,7 +17,6 @@ const SWEEPS_PER_LIFETIME: u32 = 8;
 /// Capacity of a table that is never freed.
 const SWARMS_RETAINED: usize = 64;
 
-/// The progress of the sweep of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sweep {
     started_s: u32,
@@ -37,7 +36,6 @@ pub(crate) struct ExpiryRules<'a> {
 }
 
 impl<'a> ExpiryRules<'a> {
-    /// Creates the rules for this moment.
     pub(crate) fn new(pressure: &'a Pressure, now_s: u32, lifetime_s: u32) -> Self {
         Self { pressure, now_s, lifetime_s, allowance: pressure.allowance() }
     }

@@ -1,4 +1,4 @@
-//! An index by hash. That of a large swarm maps the hash of a peer id to the position of the peer.
+//! An index by hash. In a large swarm, it maps the hash of a peer id to the position of the peer.
 //!
 //! The index consists of segments, which are small hash tables. It grows and shrinks by one segment at a time, as in
 //! Litwin's "Linear hashing: a new tool for file and table addressing" (1980). So a call moves at most the entries of
@@ -27,12 +27,10 @@ pub(crate) struct Index<T> {
 }
 
 impl<T: Copy + PartialEq> Index<T> {
-    /// Creates an empty index.
     pub(crate) fn new() -> Self {
         Self { segments: vec![HashTable::with_capacity(SEGMENT_ENTRIES_MAX / 2)], len: 0 }
     }
 
-    /// Returns the entry with this hash for which `is_match` returns true.
     pub(crate) fn find(&self, hash: u64, is_match: impl Fn(T) -> bool) -> Option<T> {
         self.segments[self.segment(hash)].find(hash, |&entry| is_match(entry)).copied()
     }

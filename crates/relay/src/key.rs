@@ -24,7 +24,6 @@ pub struct SwarmKey {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct OfferKey(pub(crate) u64);
 
-/// A peer id and its keyed hash.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PeerKey {
     pub(crate) peer_id: PeerId,
@@ -32,7 +31,6 @@ pub(crate) struct PeerKey {
 }
 
 impl PeerKey {
-    /// Returns the hash of the peer id and an address.
     pub(crate) const fn hash_at(&self, address: Address) -> u64 {
         let Address { worker, handle } = address;
         let handle_bits = (handle.generation as u64) << 32 | handle.index as u64;

@@ -74,7 +74,6 @@ impl Mailboxes {
         self.boxes.len()
     }
 
-    /// Returns the index of the mailbox of a worker, if it has one.
     pub(crate) fn index(&self, worker: u16) -> Option<usize> {
         let workers = self.boxes.len() - usize::from(self.has_remote);
         match usize::from(worker) {

@@ -51,14 +51,12 @@ impl NamesakeOffers {
         Some(self.by_key.as_ref()?.find(key, |offer| offer.key == key)?.offerer)
     }
 
-    /// Removes an offer of a peer.
     pub(crate) fn remove(&mut self, key: u64, offerer: u64) {
         if let Some(by_key) = &mut self.by_key {
             by_key.remove(key, NamesakeOffer { key, offerer }, |offer| offer.key);
         }
     }
 
-    /// Removes all offers of a peer.
     pub(crate) fn remove_all(&mut self, peer: &Peer) {
         if peer.is_by_address {
             peer.pending_offers.keys().for_each(|key| self.remove(key, peer.hash()));

@@ -61,12 +61,10 @@ impl PendingOffers {
         more
     }
 
-    /// Returns the size of the memory of the list.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.0.capacity() * size_of::<PendingOffer>()) as u64
     }
 
-    /// Records that the offer with this key was relayed.
     pub(crate) fn push(&mut self, key: u64, now_s: u32) {
         self.0.push(PendingOffer { key: halves(key), until_s: now_s.saturating_add(PENDING_OFFER_S) });
     }

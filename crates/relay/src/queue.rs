@@ -101,7 +101,6 @@ impl OutboundQueue {
         self.unsent_bytes == 0 && (self.is_ping_requested || !self.bytes.is_empty())
     }
 
-    /// Returns whether the limits of the queue allow one more message.
     pub(crate) fn has_room(&self, kind: MessageKind, limits: &QueueLimits) -> bool {
         let queue_bytes = self.bytes.len() - self.reply_bytes + self.unsent_bytes;
         match kind {
@@ -109,9 +108,9 @@ impl OutboundQueue {
             MessageKind::Answer | MessageKind::Ping => queue_bytes < limits.queue_bytes_max,
             MessageKind::Offer(group) => {
                 let group_bytes = self.offer_bytes[usize::from(group % SOURCE_GROUPS)];
-                let is_greedy = || group_bytes as usize >= limits.queue_bytes_max / 8;
+                let has_eighth = || group_bytes as usize >= limits.queue_bytes_max / 8;
                 queue_bytes < limits.queue_bytes_max / 4
-                    || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !is_greedy())
+                    || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !has_eighth())
             }
         }
     }

@@ -97,7 +97,6 @@ impl RateLimiter {
         available / u64::from(TICKS_PER_S)
     }
 
-    /// Records that `bytes` were relayed.
     pub(crate) fn charge(&self, source: Source, bucket: &mut TokenBucket, bytes: u64, now_s: u32) {
         let Some(rate) = self.rate else { return };
         let now = ticks(now_s);
@@ -277,7 +276,7 @@ mod tests {
         let of_network = |network: u8| Source::from_bytes([1, 2, 3, 7, 8, 9, network]);
         assert_eq!(admitted(&limiter, of_network(1), connection(5), 1, 100), 128);
         assert_eq!(admitted(&limiter, of_network(2), connection(5), 1, 100), 0);
-        // A peer of another node is a receiver of its own.
+        // A peer of another node is a separate receiver.
         let node = Address::of_node(shoal_base::transport::stream::Handle { index: 1, generation: 0 });
         assert_eq!([1, 2, 1].map(|peer_id| admitted(&limiter, source, node, peer_id, 100)), [128, 128, 0]);
     }

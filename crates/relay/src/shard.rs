@@ -18,7 +18,6 @@ use crate::pending_offer;
 use crate::pressure::Pressure;
 use crate::swarm::{Peer, Swarm};
 
-/// The swarms of one shard.
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) swarms: HashTable<Torrent>,
@@ -41,7 +40,6 @@ pub(crate) struct Torrent {
 
 const _: () = assert!(size_of::<Torrent>() == 80, "as `PEER_BYTES` assumes");
 
-/// Totals of a shard.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ShardTotals {
     pub(crate) seeders: u64,
@@ -482,7 +480,6 @@ impl Shard {
         if room > 0 { ReceivedOffer::For(to) } else { ReceivedOffer::Refused }
     }
 
-    /// Returns whether the connection `address` has the peer.
     pub(crate) fn has_peer(&self, key: &SwarmKey, peer: &PeerKey, address: Address) -> bool {
         self.swarm(key).is_some_and(|swarm| swarm.find(peer, address).is_some())
     }

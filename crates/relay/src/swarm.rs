@@ -57,7 +57,6 @@ const SURPLUS_LEECHERS: usize = 1;
 const SEEDERS: usize = 2;
 const LEECHERS: usize = 3;
 
-/// A connected peer.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) peer_id: PeerId,
@@ -68,7 +67,6 @@ pub(crate) struct Peer {
     /// The time of its last announce.
     pub(crate) announced_s: u32,
     pub(crate) address: Address,
-    /// The source under which it is counted.
     pub(crate) source: Source,
     pub(crate) pending_offers: PendingOffers,
     /// The keyed hash of its peer id, or of its peer id and address.
@@ -78,7 +76,6 @@ pub(crate) struct Peer {
 const _: () = assert!(size_of::<Peer>() == 80, "as `PEER_BYTES` assumes");
 const _: () = assert!(size_of::<Swarm>() == 72, "as `PEER_BYTES` assumes");
 
-/// The peers of one torrent.
 #[derive(Debug)]
 pub(crate) struct Swarm {
     pub(crate) info_hash: InfoHash,
@@ -92,7 +89,6 @@ pub(crate) struct Swarm {
     indexes: Option<Box<Indexes>>,
 }
 
-/// The indexes of a large swarm.
 #[derive(Debug)]
 struct Indexes {
     /// All positions, by the hashes of their peers.
@@ -133,7 +129,6 @@ impl Peer {
     }
 }
 
-/// Returns the zone of a peer.
 fn zone(seeds: bool, represents: bool) -> usize {
     2 * usize::from(represents) + usize::from(!seeds)
 }
@@ -162,7 +157,6 @@ impl Swarm {
         now_s.wrapping_sub(self.created_s).cast_signed().max(0).cast_unsigned()
     }
 
-    /// Sets the age of the swarm.
     pub(crate) fn set_age_s(&mut self, age_s: u32, now_s: u32) {
         self.created_s = now_s.wrapping_sub(age_s.min(i32::MAX.cast_unsigned()));
     }
@@ -248,7 +242,6 @@ impl Swarm {
         self.find_hash(key.hash, |peer| !peer.is_by_address && peer.peer_id == key.peer_id)
     }
 
-    /// Returns the position of a peer with this hash.
     pub(crate) fn find_hash(&self, hash: u64, is_match: impl Fn(&Peer) -> bool) -> Option<usize> {
         let is_it = |peer: &Peer| peer.hash == hash && is_match(peer);
         match &self.indexes {

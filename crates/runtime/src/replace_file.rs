@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Writes a file by `write` beside the old one and then renames it. It is on the disk when this returns. The error is
-/// the error of the file system or of `write`. The old file then remains, with nothing beside it.
+/// Writes a file by `write` next to the old one and then renames it. It is on the disk when this returns. The error is
+/// the error of the file system or of `write`. The old file then remains, with nothing next to it.
 pub fn replace<T>(
     file: &Path,
     mode: u32,

@@ -52,7 +52,7 @@ pub(crate) struct HttpHandler {
     slots: DeliverySlots,
     /// The last rendered public statistics.
     statistics: Arc<Statistics>,
-    /// None if sources are not limited.
+    /// `None` if sources are not limited.
     source_capacity: Option<Box<dyn SourceCapacity>>,
     dates: Dates,
     body: Vec<u8>,

@@ -45,7 +45,7 @@ pub struct Service {
     counters: Arc<SessionCounters>,
     tls: Option<crate::tls::Server>,
     pub(crate) http: HttpHandler,
-    /// None if WebTorrent is not served.
+    /// `None` if WebTorrent is not served.
     pub(crate) websockets: Option<WebSocketHandler>,
     /// Scratch buffer for decrypted input.
     plaintext: Vec<u8>,

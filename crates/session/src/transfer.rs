@@ -14,7 +14,6 @@ use crate::session::{Session, Stage};
 use crate::source::ClientSource;
 use crate::websocket::SocketState;
 
-/// The state of a session.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
     stage: StageState,
@@ -27,7 +26,7 @@ struct State {
     partial: Vec<u8>,
 }
 
-/// As [`Stage`].
+/// The encoded form of a [`Stage`].
 #[derive(Debug, Serialize, Deserialize)]
 enum StageState {
     Proxy,
@@ -35,7 +34,7 @@ enum StageState {
     WebSocket(SocketState),
 }
 
-/// As [`ClientSource`].
+/// The encoded form of a [`ClientSource`].
 #[derive(Debug, Serialize, Deserialize)]
 enum Source {
     Ip(IpAddr),

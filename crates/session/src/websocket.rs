@@ -78,7 +78,6 @@ impl WebSocket {
         self.member.held_bytes()
     }
 
-    /// Returns whether its client has a peer in a swarm.
     pub(crate) fn has_peers(&self) -> bool {
         self.member.has_peers()
     }

@@ -2,7 +2,7 @@
 //! signals, the privileges and the life of the process.
 //!
 //! [`cli`] is the entry point. `tracker` controls the life of a tracker, from the configuration to the last worker.
-//! `pool` and `worker` are its data plane. `shoal-control` and `shoal-cluster` run beside them and never delay a
+//! `pool` and `worker` are its data plane. `shoal-control` and `shoal-cluster` run alongside them and never delay a
 //! request.
 #![deny(unsafe_code)]
 

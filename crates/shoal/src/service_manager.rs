@@ -100,7 +100,7 @@ impl ServiceManager {
 
     /// Reports that a reload begins.
     pub(crate) fn reloading(&self) {
-        // systemd compares the time with that of its own request (sd_notify(3), "RELOADING=1").
+        // systemd compares the time with the time of its own request (sd_notify(3), "RELOADING=1").
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", clock::precise_ns() / 1000));
     }
 

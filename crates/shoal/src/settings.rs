@@ -251,7 +251,6 @@ pub(crate) fn policy_bytes(config: &Config) -> u64 {
 /// The policy's memory if a configuration needs all of it.
 pub(crate) const POLICY_BYTES_MAX: u64 = LIMITS_BYTES + TOKENS_BYTES;
 
-/// Returns the limits of the store.
 pub(crate) fn store(
     config: &Config,
     memory_bytes_max: u64,

@@ -127,13 +127,11 @@ impl AgeClock {
         u32::try_from(age_s).unwrap_or(u32::MAX)
     }
 
-    /// Returns the stamp of a swarm created at `now_s`.
     #[inline]
     pub(crate) fn stamp(&self, now_s: u32) -> AgeStamp {
         AgeStamp::new(0, self.at(now_s).units)
     }
 
-    /// Returns the stamp of a swarm of this age.
     pub(crate) fn stamp_of_age(&self, age_s: u32, now_s: u32) -> AgeStamp {
         let now = self.at(now_s);
         let created = self.time(now.reading_s.saturating_sub(age_s.into()));

@@ -22,7 +22,6 @@ use crate::swarm::small::{Small, SmallMut};
 use crate::table::At;
 use serde::{Deserialize, Serialize};
 
-/// Number of sweeps during one timeout.
 const SWEEPS_PER_TIMEOUT: u32 = 8;
 
 /// Number of sweeps during one timeout while memory is short. Memory beyond a source's share then becomes free within
@@ -103,7 +102,7 @@ impl<P: Family> Shard<P> {
                 self.swarms.settle(&mut self.memory, &self.key, at.line);
                 None
             }
-            // New peers have joined behind the cursor.
+            // New peers have joined after the cursor.
             SweepOutcome::Finished(Some(new)) => {
                 self.swarms.line_mut(&mut self.memory, at).set_form(at.slot(), &new);
                 Some(LargeCursor::START)

@@ -52,10 +52,8 @@ pub(crate) trait Stored:
     /// Returns the number of ticks by which the peer's periods begin earlier. Neighbours have different numbers.
     fn period_offset(&self) -> u8;
 
-    /// Returns the index of the peer among `peers`.
     fn index_in(&self, peers: &[Self]) -> Option<usize>;
 
-    /// Returns the hash of the peer.
     #[inline]
     fn hash(&self, key: &HashKey) -> u64 {
         self.hash_in_slot(key, self.slot(key))

@@ -41,7 +41,6 @@ impl HashKey {
         Self { words, slot_mask: u64::MAX }
     }
 
-    /// Derives a key for another purpose.
     pub(crate) fn derived(&self, purpose: u64) -> Self {
         let [k0, k1, k2, k3] = self.words;
         Self::new([k0 ^ purpose, k1, k2, k3])

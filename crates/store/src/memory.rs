@@ -88,7 +88,6 @@ impl Memory {
         self.has_pages(BLOCK_PAGES_MAX, purpose)
     }
 
-    /// Returns whether there is room for another swarm.
     #[inline]
     pub(crate) fn has_room_for_swarm(&mut self) -> bool {
         self.has_room() && self.arena.pages_left() >= self.arena.pages_max() / SWARM_MARGIN_SHARE

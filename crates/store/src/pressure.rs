@@ -117,7 +117,6 @@ impl Pressure {
         self.holdings.as_ref().is_some_and(|holdings| holdings.counts_torrents())
     }
 
-    /// Counts a torrent for the networks of a peer to which it is new.
     #[inline]
     pub(crate) fn add_torrent<P: Family>(&self, peer: &P, new: Networks) {
         if let Some(holdings) = &self.holdings {

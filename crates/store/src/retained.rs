@@ -122,7 +122,6 @@ pub(crate) struct RetainedLine {
 const _: () = assert!(size_of::<RetainedLine>() == 512);
 
 impl RetainedLine {
-    /// Returns the slot of a torrent.
     #[inline]
     fn slot(&self, id: &InfoHash) -> Option<usize> {
         slot_of(&self.tags, &self.rests, self.len(), id)

@@ -334,7 +334,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
 
     /// Like `sample_run`, but every copy has the size of a whole line, because no processor can predict where in a line
     /// the run begins. Returns `None` if the run is too long for that, if it comes near the announcer, or if `out` has
-    /// no space for whole lines. It may overwrite bytes behind the run in `out`.
+    /// no space for whole lines. It may overwrite bytes after the run in `out`.
     #[inline]
     fn copy_short_run<P: Family>(
         &self,
@@ -354,7 +354,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
         if near_skip || count > from_two + third.len() || out.len() < from_two * peer_bytes + line_bytes {
             return None;
         }
-        // The next copy overwrites the bytes behind the last peer of a line.
+        // The next copy overwrites the bytes after the last peer of a line.
         out[..line_bytes].copy_from_slice(&lines.as_bytes()[start.slot() * peer_bytes..][..line_bytes]);
         out[from_first * peer_bytes..][..line_bytes].copy_from_slice(second.slots().as_bytes());
         if count > from_two {
@@ -406,7 +406,7 @@ impl<'a, B: Bucket> Ring<'a, B> {
     }
 
     /// Writes up to `count` peers of the announcer's line from slot `from` on, without the announcer. Returns their
-    /// number, and the slot behind the last one.
+    /// number, and the slot after the last one.
     #[cold]
     fn copy_around_skip<P: Family>(
         &self,

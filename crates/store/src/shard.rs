@@ -123,7 +123,6 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Returns the location and the line of a swarm.
     #[inline(always)]
     fn find(&self, place: &Place) -> Option<(At, &P::SwarmLine)> {
         if let Some(at) = place.hint
@@ -291,7 +290,6 @@ impl<P: Family> Shard<P> {
         lines.flat_map(|line| line.peers().iter().copied()).collect()
     }
 
-    /// Returns the counts of a swarm.
     pub(crate) fn scrape(&self, place: &Place) -> Counts {
         match self.find(place) {
             Some((at, line)) => self.counts(line, at.slot(), &place.id),

@@ -31,7 +31,6 @@ pub(crate) const SLOTS_COUNTED_MAX: u64 = 16;
 pub(crate) struct SourceLimit {
     /// Maximum number of peers of a source in one swarm.
     peers_max: usize,
-    /// The part of the limit that one slot has.
     peers_per_slot: usize,
     /// Number of slots of a source, a power of two.
     pub(crate) slots: u64,

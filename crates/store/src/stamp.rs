@@ -56,7 +56,6 @@ impl Ticks {
         Tick((ticks & 0x7f) as u8)
     }
 
-    /// Returns whether a peer with this stamp is overdue.
     #[inline]
     pub(crate) fn is_overdue(&self, stamp: Stamp, now: Tick) -> bool {
         let age = now.0.wrapping_sub(stamp.0) & TICK_MASK;

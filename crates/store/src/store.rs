@@ -85,7 +85,7 @@ impl Store {
         self.arena.make_ready();
     }
 
-    /// Takes the memory that is needed from now on from all these NUMA nodes in turn (a bit for each of the first 64).
+    /// Takes further memory from all these NUMA nodes in turn (a bit for each of the first 64).
     /// Every thread uses all swarms, so no node suits one of them better. The error is the error of the kernel, for
     /// example if it supports only one node.
     pub fn interleave(&self, nodes: u64) -> std::io::Result<()> {

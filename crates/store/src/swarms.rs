@@ -43,7 +43,7 @@ pub struct Swarms<P: Family> {
     timeout_s: u32,
     next_shard: NextShard,
     retention: Arc<Retention>,
-    /// A power of two of them.
+    /// Their number is a power of two.
     shards: Box<[Cell<P>]>,
 }
 
@@ -416,7 +416,7 @@ impl<P: Family> Swarms<P> {
     }
 
     /// Returns the counts of a swarm, and writes a sample for a peer that is no member, for example because its address
-    /// belongs to the other family. The rules of the sample are those of [`announce`](Self::announce). Changes nothing.
+    /// belongs to the other family. The sample follows the rules of [`announce`](Self::announce). Changes nothing.
     pub fn visit(
         &self,
         place: &Place,

@@ -55,13 +55,13 @@ use crate::memory::arena::Purpose;
 /// Maximum number of bits that select a segment. The directory then has 16 Mi entries, enough for 16 billion peers.
 const DEPTH_MAX: u8 = 24;
 
-/// Number of bits that a segment may have beyond those that as many segments of equal size need. Chance takes one or
+/// Number of bits that a segment may have in addition to the bits that equal segments would need. Chance takes one or
 /// two. With eight, the directory grows to some KiB for each segment, and a client that fills segments of that depth
 /// causes the refusal of one foreign entry in 256 or more.
 const DEPTH_SPARE: u8 = 8;
 
-/// Average number of removals after which a segment settles. Badly placed entries, as those of sources with eight peers
-/// a slot, often find no place in fewer lines, and the attempt costs some ten microseconds.
+/// Average number of removals after which a segment settles. Badly placed entries, such as those of sources with eight
+/// peers a slot, often find no place in fewer lines, and the attempt costs some ten microseconds.
 const REMOVALS_PER_ATTEMPT: u32 = 16;
 
 /// Two segments are merged when together they have at most this many 8ths of a full segment's entries.
@@ -70,8 +70,8 @@ const MERGED_8THS_MAX: usize = 4;
 /// A table for a known number of entries fills its segments to at most this many 8ths. Chance adds to some of them.
 const RESERVED_8THS_MAX: usize = 7;
 
-/// Number of times that a segment grows for one entry. Once is almost always enough; many entries with equal hashes, as
-/// those of one source and slot, need more.
+/// Number of times that a segment grows for one entry. Once is almost always enough; many entries with equal hashes,
+/// such as those of one source and slot, need more.
 const GROWTHS_MAX: usize = 4;
 
 /// Units of the expiry budget, each about a cache line of work, for a segment that is merged or gets fewer lines.
@@ -176,7 +176,7 @@ impl<B: Bucket> Table<B> {
         (number >> bits, number & ((1 << bits) - 1))
     }
 
-    /// Returns the number behind the last line's.
+    /// Returns the number after the last line's.
     #[inline]
     pub(crate) fn end(&self) -> u32 {
         Self::number(self.extent().0, 0)
@@ -195,7 +195,6 @@ impl<B: Bucket> Table<B> {
         Self::place(self.number_after(number)).1 == 0
     }
 
-    /// Returns the line with this number, if there is one.
     #[inline]
     pub(crate) fn line<'a>(&self, memory: &'a Memory, number: u32) -> Option<&'a B> {
         let (segment, line) = Self::place(number);
@@ -474,7 +473,6 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Returns the index of the segment that `selector` selects.
     #[inline]
     fn index_of(&self, selector: u32) -> usize {
         match &self.segments {

@@ -36,7 +36,7 @@ impl Walk {
         let last = store.v4.list(self.shard, self.selector, u32::MAX, listed);
         let last_v6 = store.v6.list(self.shard, self.selector, last, listed);
         if last_v6 < last {
-            // Torrents behind the end of the IPv6 segment belong to later windows.
+            // Torrents after the end of the IPv6 segment belong to later windows.
             listed.retain(|torrent| store.v4.selector(self.shard, &torrent.info_hash) <= last_v6);
         }
         add_up(listed);

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | [`client`] | the clients of tests and trials, one for each protocol |
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
+//! | [`process`] | the launcher: a program with its output, and its end |
+//! | [`tracker`] | a Shoal under test |
+//! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
@@ -20,10 +23,13 @@ pub mod allocator;
 pub mod certificate;
 pub mod client;
 pub mod interop;
+pub mod namespace;
 #[cfg(feature = "tls")]
 pub mod nats;
 pub mod network;
+pub mod process;
 #[cfg(feature = "tls")]
 pub mod tokens;
 pub mod tools;
+pub mod tracker;
 pub mod web_server;

@@ -8,14 +8,14 @@ mod config;
 mod jwt;
 mod tls;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use crate::process::{self, Process, wait_for};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
@@ -31,11 +31,8 @@ pub const CLUSTER_SERVERS: usize = 3;
 /// How often a start is repeated with other ports, because another program has taken one of them.
 const ATTEMPTS_MAX: usize = 5;
 
-/// A pause between two looks at a server.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
-/// The number of looks at a server until it must be ready, on a busy machine.
-const LOOKS_MAX: usize = 3000;
+/// How long a server may take until it is ready, on a busy machine.
+const START_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// A NATS server.
 #[derive(Debug)]
@@ -44,7 +41,7 @@ pub struct Server {
     ports: Ports,
     directory: TempDir,
     scheme: &'static str,
-    child: Option<Child>,
+    process: Option<Process>,
 }
 
 /// Where a server listens on loopback.
@@ -98,7 +95,7 @@ impl Server {
     /// Returns the id of the process, if it runs.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        self.process.as_ref().map(Process::group)
     }
 
     /// Returns everything that the server has logged.
@@ -109,11 +106,7 @@ impl Server {
 
     /// Kills the server without any notice to its clients.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            // Both fail only if it has ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.process = None;
     }
 
     /// Kills the server if it runs, starts it on the same ports, and waits until it accepts clients.
@@ -122,7 +115,7 @@ impl Server {
     /// Returns an error if the program is missing or does not start.
     pub fn restart(&mut self) -> Result<()> {
         self.spawn()?;
-        wait_until(|| self.is_ready(|_| true)).with_context(|| self.log())
+        wait_until_ready(|| self.is_ready(|_| true)).with_context(|| self.log())
     }
 
     /// Writes the configuration of a server, and starts nothing.
@@ -137,26 +130,23 @@ impl Server {
         let text = config::text(name, ports, options, routes, remote, directory.path());
         fs::write(config_file(directory.path()), text).context("cannot write the configuration of NATS")?;
         let scheme = if options.tls.is_some() { "tls" } else { "nats" };
-        Ok(Self { name: name.to_owned(), ports, directory, scheme, child: None })
+        Ok(Self { name: name.to_owned(), ports, directory, scheme, process: None })
     }
 
     fn spawn(&mut self) -> Result<()> {
         self.kill();
         let program = tools::nats_server()?;
-        let log = File::create(self.log_file()).context("cannot create the log of NATS")?;
         // A test that is killed drops nothing.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+        let mut command = process::command(&program);
         command.arg("--config").arg(config_file(self.directory.path()));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-        self.child = Some(command.spawn().context("cannot run setpriv")?);
+        self.process = Some(Process::start(command, &self.log_file()).context("cannot start NATS")?);
         Ok(())
     }
 
     /// Returns whether the server accepts clients, and greets them with information that `is_ready` accepts.
     fn is_ready(&mut self, is_ready: impl Fn(&Value) -> bool) -> Result<bool> {
-        let child = self.child.as_mut().context("the server was not started")?;
-        if let Some(status) = child.try_wait().context("cannot wait for NATS")? {
+        let process = self.process.as_mut().context("the server was not started")?;
+        if let Some(status) = process.ended().context("cannot wait for NATS")? {
             bail!("NATS server {} has ended ({status}):\n{}", self.name, self.log());
         }
         Ok(self.information().is_ok_and(|information| is_ready(&information)))
@@ -225,16 +215,16 @@ impl Cluster {
     /// # Errors
     /// Returns an error if that takes too long or one has ended.
     pub fn wait_until_complete(&mut self) -> Result<()> {
-        let count = self.servers.iter().filter(|server| server.child.is_some()).count();
+        let count = self.servers.iter().filter(|server| server.process.is_some()).count();
         let knows_all = |information: &Value| {
             information["connect_urls"].as_array().is_some_and(|urls| urls.len() == count)
         };
         // All of them are looked at each time: one that has ended would keep the others waiting.
         let all_are_ready = || {
-            let mut running = self.servers.iter_mut().filter(|server| server.child.is_some());
+            let mut running = self.servers.iter_mut().filter(|server| server.process.is_some());
             running.try_fold(true, |all, server| Ok(server.is_ready(knows_all)? && all))
         };
-        wait_until(all_are_ready)
+        wait_until_ready(all_are_ready)
     }
 }
 
@@ -250,14 +240,8 @@ impl Ports {
 }
 
 /// Looks again and again until something is ready.
-fn wait_until(mut is_ready: impl FnMut() -> Result<bool>) -> Result<()> {
-    for _ in 0..LOOKS_MAX {
-        if is_ready()? {
-            return Ok(());
-        }
-        thread::sleep(LOOK_EVERY);
-    }
-    bail!("NATS is not ready after {LOOKS_MAX} looks")
+fn wait_until_ready(mut is_ready: impl FnMut() -> Result<bool>) -> Result<()> {
+    wait_for("NATS should be ready", START_TIME_MAX, || Ok(is_ready()?.then_some(())))
 }
 
 /// Repeats a start with other ports, if another program has taken one of them meanwhile.

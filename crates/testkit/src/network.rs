@@ -1,22 +1,18 @@
 //! Two network namespaces, joined by a pair of virtual interfaces, for the duration of a test. They need root.
-#![allow(
-    unsafe_code,
-    reason = "unshare changes what the thread sees, and a packet socket is bound by a pointer"
-)]
+#![allow(unsafe_code, reason = "a packet socket is bound by a pointer")]
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a test fails by panicking")]
 
 pub mod vlan;
 
-use std::fs::File;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketType, ipproto, socket};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use crate::namespace::Namespace;
 
 /// A namespace, with one end of the pair.
 #[derive(Debug)]
@@ -25,82 +21,52 @@ pub struct Side {
     pub device: &'static str,
     /// The index of the interface.
     pub index: u32,
-    /// Holds the namespace.
-    namespace: File,
+    namespace: Namespace,
 }
 
 impl Side {
     fn new(device: &'static str) -> Self {
-        let unshared = || {
-            // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
-            unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("these tests need root");
-            File::open("/proc/thread-self/ns/net").unwrap()
-        };
-        let namespace = thread::scope(|scope| scope.spawn(unshared).join()).unwrap();
-        Self { device, index: 0, namespace }
-    }
-
-    /// Returns the side of an interface in the namespace of another process, which holds it.
-    pub fn of_process(id: &str, device: &'static str) -> Self {
-        let namespace = File::open(format!("/proc/{id}/ns/net")).unwrap();
-        let mut side = Self { device, index: 0, namespace };
-        side.index = side.index_of(device);
-        side
-    }
-
-    fn index_of(&self, device: &str) -> u32 {
-        self.run(|| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            name_to_index(socket, device).unwrap()
-        })
+        Self { device, index: 0, namespace: Namespace::new().unwrap() }
     }
 
     /// Runs a job on a thread in the namespace. The sockets that it opens belong to the namespace.
     #[track_caller]
     pub fn run<R: Send>(&self, job: impl FnOnce() -> R + Send) -> R {
-        let inside = || {
-            move_into_link_name_space(self.namespace.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            job()
-        };
-        thread::scope(|scope| scope.spawn(inside).join()).expect("see above")
+        self.namespace.run(job)
     }
 
     /// Runs a command in the namespace.
     #[track_caller]
     pub fn command(&self, line: &str) {
-        let mut words = line.split(' ');
-        let mut command = Command::new(words.next().unwrap());
-        command.args(words);
-        let output = self.run(|| command.output()).unwrap();
-        assert!(output.status.success(), "{line}: {output:?}");
+        let words: Vec<&str> = line.split(' ').collect();
+        self.namespace.run_program(words[0], &words[1..]).unwrap();
     }
+}
 
-    /// Returns a path of the namespace, for other processes.
-    fn path(&self) -> String {
-        format!("/proc/{}/fd/{}", std::process::id(), self.namespace.as_raw_fd())
-    }
+/// Returns the index of an interface in the namespace of this thread.
+pub(crate) fn index_of(device: &str) -> u32 {
+    name_to_index(UdpSocket::bind("127.0.0.1:0").unwrap(), device).unwrap()
 }
 
 /// Moves this thread into a new namespace, all of whose routes lead by the interface `server` to a gateway with this MAC address. Returns
 /// the index of the interface.
 pub fn enter_behind(gateway_mac: &str) -> u32 {
-    // SAFETY: the flag changes the network of this thread only; descriptors stay shared.
-    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.expect("these tests need root");
-    for line in [
-        "link set lo up",
-        "link add server type veth peer name client",
-        "link set server up",
-        "link set client up",
-        "addr add 100.64.0.1/24 dev server",
-        "addr add fd00::1/64 dev server nodad",
-        &format!("neigh add 100.64.0.2 lladdr {gateway_mac} dev server"),
-        &format!("neigh add fd00::2 lladdr {gateway_mac} dev server"),
-        "route add default via 100.64.0.2",
-        "route add default via fd00::2",
-    ] {
-        ip(line);
-    }
-    name_to_index(UdpSocket::bind("127.0.0.1:0").unwrap(), "server").unwrap()
+    let namespace = Namespace::new().unwrap();
+    let lines = format!(
+        "link set lo up\n\
+         link add server type veth peer name client\n\
+         link set server up\n\
+         link set client up\n\
+         addr add 100.64.0.1/24 dev server\n\
+         addr add fd00::1/64 dev server nodad\n\
+         neigh add 100.64.0.2 lladdr {gateway_mac} dev server\n\
+         neigh add fd00::2 lladdr {gateway_mac} dev server\n\
+         route add default via 100.64.0.2\n\
+         route add default via fd00::2\n"
+    );
+    namespace.ip(&lines).unwrap();
+    namespace.enter().unwrap();
+    index_of("server")
 }
 
 /// Runs a command of `ip` in the namespace of this thread.
@@ -116,7 +82,7 @@ pub fn between_two(test: impl FnOnce(&Side, &Side)) {
     join(&server, &client, "");
     for side in [&mut server, &mut client] {
         side.command("ip link set lo up");
-        side.index = side.index_of(side.device);
+        side.index = side.run(|| index_of(side.device));
     }
     test(&server, &client);
 }
@@ -125,9 +91,9 @@ pub fn between_two(test: impl FnOnce(&Side, &Side)) {
 /// them, or "".
 #[track_caller]
 pub fn join(server: &Side, client: &Side, queues: &str) {
-    let path = client.path();
+    let pid = client.namespace.pid();
     let words = if queues.is_empty() { String::new() } else { format!("{queues} ") };
-    server.command(&format!("ip link add server {words}type veth peer name client netns {path}"));
+    server.command(&format!("ip link add server {words}type veth peer name client netns {pid}"));
 }
 
 /// Returns a socket that sends and receives the whole frames of an interface of this namespace (`packet(7)`).

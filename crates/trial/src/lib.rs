@@ -10,6 +10,5 @@
 #![forbid(unsafe_code)]
 
 pub mod chaos;
-mod clock;
 pub mod siege;
 pub mod soak;

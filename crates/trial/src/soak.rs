@@ -24,7 +24,7 @@ use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::network::VethPair;
 use shoal_compare::topology::allowed;
 use shoal_load::udp::DriverHook;
-use shoal_load::{Mix, Pace, Plan, Population, Progress, Report, Session, Sources, Stop, Watch, udp};
+use shoal_load::{Clock, Mix, Pace, Plan, Population, Progress, Report, Session, Sources, Stop, Watch, udp};
 use shoal_net::Backend;
 
 use self::counters::Counters;
@@ -89,7 +89,7 @@ pub fn run(
     let mut session = soak.open_session(&hook)?;
     let fill = session.fill(&mut Watch { cancel, progress: &mut |_: &Progress| {} });
     ensure!(fill.failure.is_none(), "the tracker cannot be filled: {fill:?}");
-    let clock = crate::clock::Clock::start();
+    let clock = Clock::start();
     let elapsed = || Duration::from_nanos(clock.now_ns());
     let mut result = SoakResult::default();
     for (number, event) in Event::ALL.into_iter().cycle().enumerate() {

@@ -25,7 +25,7 @@ const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 
-/// The maximum length of a frame that the program hands to a socket, in bytes. The reply is written behind the frame,
+/// The maximum length of a frame that the program hands to a socket, in bytes. The reply is written after the frame,
 /// in the same memory.
 pub const REDIRECTED_BYTES_MAX: usize = 2304;
 

@@ -187,7 +187,6 @@ fn flags(request: &Request<'_>) -> u32 {
     if request.ethtool(&mut value).is_ok() { value[1] } else { 0 }
 }
 
-/// Returns the names of the VLAN interfaces of an interface.
 fn vlans(interface_index: u32) -> io::Result<Vec<String>> {
     let is_vlan = |device: &Device| device.vlan.is_some_and(|(parent, _)| parent == interface_index);
     let devices = netlink::devices()?;

@@ -100,7 +100,6 @@ pub struct XdpSocket {
     transmit: Producer<RingMapping<Descriptor>>,
     umem: Umem,
     sizes: Sizes,
-    /// The frames in service.
     taken: ArrayVec<Taken, BATCH_MAX>,
     is_zero_copy: bool,
     busy_poll: bool,

@@ -1,7 +1,7 @@
 //! The last good copy of a content, on disk.
 //!
 //! A copy is one file: a head with the validators of the server, an empty line, and the content. A new copy is written
-//! to a second file beside it, which replaces it at once. If the program is killed in between, the second file stays,
+//! to a second file next to it, which replaces it at once. If the program is killed in between, the second file stays,
 //! and the next fetch overwrites it. The head declares the length of the content, which exposes a truncated copy.
 
 use std::fmt::Write as _;
@@ -107,7 +107,7 @@ pub(crate) fn open(path: &Path) -> io::Result<Option<Copy>> {
     Ok(Some(Copy { head, body: BufReader::new(file.take(length)) }))
 }
 
-/// Writes a new copy beside the one at `path`.
+/// Writes a new copy next to the one at `path`.
 pub(crate) fn write(
     path: &Path,
     mut head: Head,

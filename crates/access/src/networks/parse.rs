@@ -2,7 +2,7 @@
 //!
 //! | Line | Meaning |
 //! |---|---|
-//! | `192.0.2.0/24`, `2001:db8::/32` | a network; bits behind the prefix are ignored |
+//! | `192.0.2.0/24`, `2001:db8::/32` | a network; bits after the prefix are ignored |
 //! | `192.0.2.1` | a single address |
 //! | `192.0.2.5-192.0.2.9` | a range, both ends included |
 //! | `Some Company:192.0.2.0-192.0.2.255` | a range of PeerGuardian, of either family |
@@ -12,7 +12,7 @@
 //! or `//` are skipped.
 //!
 //! Each line has one reading. A label of PeerGuardian may begin with an address, so a line that ends in `:` and a range
-//! is a PeerGuardian line, unless a `#` or `;` behind an address, or the `,` of eMule behind a range, comes earlier.
+//! is a PeerGuardian line, unless a `#` or `;` after an address, or the `,` of eMule after a range, comes earlier.
 //! The address before the `-` has as many groups of IPv6 as make a range. If a group may also belong to the label, and
 //! both readings are plausible, the line is faulty.
 
@@ -129,7 +129,7 @@ fn plain(text: &str) -> Result<Plain, &'static str> {
     Err(unknown)
 }
 
-/// Reads a range behind a label, which may contain anything. Returns `None` if the line does not end in such a range.
+/// Reads a range after a label, which may contain anything. Returns `None` if the line does not end in such a range.
 fn peer_guardian(text: &str) -> Result<Option<(IpAddr, IpAddr)>, &'static str> {
     let Some((before, last)) = text.rsplit_once('-') else { return Ok(None) };
     let before = before.trim_end();
@@ -143,12 +143,12 @@ fn peer_guardian(text: &str) -> Result<Option<(IpAddr, IpAddr)>, &'static str> {
     }
 }
 
-/// Finds the first address of an IPv6 range behind a label. Both may have groups of IPv6, so `before` may have several
+/// Finds the first address of an IPv6 range after a label. Both may have groups of IPv6, so `before` may have several
 /// readings. The right one is the longest that begins with the first group of `last`, or else the longest.
 fn peer_guardian_v6(before: &str, last: Ipv6Addr) -> Result<Option<(IpAddr, IpAddr)>, &'static str> {
     let is_part = |c: char| c.is_ascii_hexdigit() || matches!(c, ':' | '.');
     let (label, run) = before.split_at(before.trim_end_matches(is_part).len());
-    // The address is the whole run, unless the run begins within a word of the label, or the address begins behind a
+    // The address is the whole run, unless the run begins within a word of the label, or the address begins after a
     // colon in it.
     let whole = label.chars().next_back().is_none_or(char::is_whitespace).then_some(run);
     let behind_colons = run.match_indices(':').map(|(at, _)| &run[at + 1..]);
@@ -159,7 +159,7 @@ fn peer_guardian_v6(before: &str, last: Ipv6Addr) -> Result<Option<(IpAddr, IpAd
     let Some(longest) = readings.next() else { return Ok(None) };
     let is_near = |(_, first): &(usize, Ipv6Addr)| first.segments()[0] == last.segments()[0];
     let (length, first) = if is_near(&longest) { longest } else { readings.find(is_near).unwrap_or(longest) };
-    // The whole run is the address behind a label that has ended before, or the address of a line without a label.
+    // The whole run is the address after a label that has ended before, or the address of a line without a label.
     let is_labelled = label.trim_end().ends_with(':');
     let is_reading = |length: usize| length < run.len() || is_labelled || label.trim_end().is_empty();
     if !is_reading(length) {
@@ -184,7 +184,6 @@ fn range(first: IpAddr, last: IpAddr) -> Result<(IpAddr, IpAddr), &'static str> 
     }
 }
 
-/// Returns whether the rest of a line is a remark.
 fn is_remark(rest: &str) -> bool {
     rest.is_empty() || rest.starts_with([' ', '\t', ';', '#'])
 }
@@ -194,7 +193,7 @@ fn is_comment(rest: &str) -> bool {
     rest.trim_start().starts_with([';', '#'])
 }
 
-/// Returns whether a range is to be blocked, by the eMule level behind it, if any.
+/// Returns whether a range is to be blocked, by the eMule level after it, if any.
 fn is_blocked(rest: &str) -> Option<bool> {
     match rest.trim_start().strip_prefix(',') {
         Some(fields) => {

@@ -69,7 +69,7 @@ impl<T: Number, const N: usize> Sorted<T, N> {
     pub(super) fn count_to(&self, number: T) -> usize {
         let mut count = 0;
         for level in &self.levels {
-            // The number lies in or behind the last line of the next level whose first number it reaches. The largest
+            // The number lies in or after the last line of the next level whose first number it reaches. The largest
             // number of its type also reaches the filling of a line.
             let line = usize::saturating_sub(count, 1).min(level.len() - 1);
             let Line(numbers) = &level[line];

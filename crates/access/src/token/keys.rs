@@ -14,7 +14,6 @@ pub const JWKS_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of keys in a set.
 pub const KEYS_MAX: usize = 64;
 
-/// Maximum length of the id of a key in bytes.
 const KEY_ID_BYTES_MAX: usize = 256;
 
 /// The sizes of RSA keys. aws-lc-rs refuses smaller, weak ones. The time of a signature grows with the square of the

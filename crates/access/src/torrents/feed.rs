@@ -320,7 +320,7 @@ fn is_item(name: &str) -> bool {
     matches!(name, "item" | "entry")
 }
 
-/// Returns whether a link's name is that of a .torrent file.
+/// Returns whether a link names a .torrent file.
 fn names_metainfo(link: &str) -> bool {
     let path = link.split(['?', '#']).next().unwrap_or_default();
     path.len() > 8 && path.get(path.len() - 8..).is_some_and(|end| end.eq_ignore_ascii_case(".torrent"))

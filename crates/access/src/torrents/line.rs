@@ -11,7 +11,7 @@
 //! 0123456789abcdef0123456789abcdef01234567 2026-01-31 [case 4711] removed after a notice # another comment
 //! ```
 //!
-//! A comment begins with a `#` at the beginning of a line, behind a hash, or behind space.
+//! A comment begins with a `#` at the beginning of a line, after a hash, or after space.
 
 use core::fmt;
 
@@ -163,7 +163,7 @@ impl fmt::Display for Details<'_> {
     }
 }
 
-/// Returns the comment behind an entry, if the line has one.
+/// Returns the comment after an entry, if the line has one.
 #[must_use]
 pub fn comment(line: &str) -> Option<&str> {
     line[without_comment(line).len()..].strip_prefix('#').map(str::trim)
@@ -182,7 +182,6 @@ fn without_comment(line: &str) -> &str {
     &line[..begin]
 }
 
-/// Splits off the first word of a text.
 fn split_word(text: &str) -> (&str, &str) {
     let end = text.find(char::is_whitespace).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);

@@ -2,7 +2,7 @@
 //!
 //! The hash of a torrent covers the bytes of its info dictionary as they stand in the file, so this module finds where
 //! they begin and end. It checks the nesting of everything, but knows only the keys that it needs. It ignores bytes
-//! behind the dictionary, as clients do. The file is read in pieces and takes no memory.
+//! after the dictionary, as clients do. The file is read in pieces and takes no memory.
 
 use std::io::{self, BufRead};
 
@@ -58,7 +58,7 @@ pub fn info_hashes(file: impl BufRead) -> Result<ArrayVec<InfoHash, 2>, Metainfo
     info.filter(|hashes: &ArrayVec<InfoHash, 2>| !hashes.is_empty()).ok_or(MetainfoError::NoInfo)
 }
 
-/// Reads values, one byte behind the other.
+/// Reads values, one byte after the other.
 struct Scanner<R> {
     file: R,
     /// The offset of the next byte.

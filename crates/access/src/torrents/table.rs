@@ -302,7 +302,6 @@ impl TorrentTable {
         *self.digest.get_or_init(|| self.iter().fold(0, add))
     }
 
-    /// Returns the position of a torrent with this hash.
     #[inline]
     pub(super) fn find(&self, hash: u64, info_hash: &InfoHash) -> Option<u32> {
         let index = self.bucket(hash).iter().position(|other| other == info_hash)?;
@@ -327,7 +326,6 @@ impl TorrentTable {
         Some(places[index].1)
     }
 
-    /// Returns the details of the text with this number.
     pub(super) fn details(&self, number: u32) -> Details<'_> {
         self.texts.all.get(number as usize).map_or(Details::NONE, |text| Details::read(text))
     }

@@ -10,7 +10,7 @@ const WIDE_COUNTERS_BITS: u32 = 12;
 /// The entries of networks, which are given by their hashes. Shared between threads: all methods take `&self`.
 ///
 /// Wide networks have separate counters. If all networks of an entry used the same counters, they would add so much to
-/// those of each source that a source with few entries would seem to hold many.
+/// each source's counters that a source with few entries would seem to hold many.
 #[derive(Debug)]
 pub struct NetworkCounts {
     of_customers: Sketch,

@@ -174,7 +174,6 @@ impl Holdings {
 }
 
 impl Held {
-    /// Returns whether one of these networks of the source has reached its limit.
     fn is_full(&self, source: Source, networks: Networks) -> bool {
         let others = self.total.load(Ordering::Relaxed) / self.sketch.width() as u64;
         let mut hashes = hashes(source, networks);

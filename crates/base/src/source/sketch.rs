@@ -60,7 +60,6 @@ impl Sketch {
         }
     }
 
-    /// Returns the sum of all counts.
     pub(crate) fn total(&self) -> u64 {
         self.rows[0].iter().map(|counter| u64::from(counter.load(Ordering::Relaxed))).sum()
     }

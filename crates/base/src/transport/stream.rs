@@ -275,7 +275,8 @@ pub trait StreamService {
     /// Removes a connection that has closed, for any reason.
     fn close(&mut self, session: Self::Session);
 
-    /// Returns whether connections from `remote` count towards the limit of their source. Those of a proxy should not.
+    /// Returns whether connections from `remote` count towards the limit of their source. Connections of a proxy should
+    /// not.
     fn is_limited(&self, remote: &Remote) -> bool;
 
     /// Returns whether `remote` may open a connection now. If not, it is refused.

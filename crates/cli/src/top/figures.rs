@@ -56,7 +56,6 @@ impl View {
     }
 }
 
-/// Returns the number of all requests.
 pub(super) fn requests(stats: &Stats) -> u64 {
     sum(stats.traffic.iter().map(requests_of))
 }

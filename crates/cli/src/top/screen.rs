@@ -24,10 +24,8 @@ const RETRY_S_MAX: u64 = 10;
 /// Number of lines of a page.
 const PAGE: usize = 10;
 
-/// The state of the screen.
 #[derive(Debug, Default)]
 pub(super) struct Screen {
-    /// The URL of the tracker.
     pub(super) url: String,
     pub(super) has_colour: bool,
     pub(super) view: View,
@@ -96,7 +94,6 @@ impl Screen {
         }
     }
 
-    /// Returns the latest figures.
     pub(super) fn figures(&self) -> Option<Figures<'_>> {
         self.latest.as_ref().map(|latest| Figures::new(latest, self.before.as_ref()))
     }

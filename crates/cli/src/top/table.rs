@@ -108,7 +108,6 @@ impl Section {
         Self { title, columns, rows: rows.into_iter().take(ROWS_MAX).collect(), none }
     }
 
-    /// Returns the number of lines.
     pub(super) fn height(&self) -> u16 {
         let head = usize::from(self.has_head());
         u16::try_from(1 + head + self.rows.len().max(1)).unwrap_or(u16::MAX)

@@ -3,7 +3,7 @@
 //! An unlocked segment belongs to an ended run. A run is adopted as a whole, so that its batches are sent in order: if
 //! one of its segments is locked or cannot be read at present, all of them stay for the next attempt.
 //!
-//! The bytes behind the last whole entry are cut off, since new entries will follow there. A damaged segment is copied
+//! The bytes after the last whole entry are cut off, since new entries will follow there. A damaged segment is copied
 //! to [`DAMAGED`], and replaced by one with its readable batches.
 
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ pub(super) struct Adopted {
     pub(super) lost_records: u64,
 }
 
-/// The files of each run by the number in their names. A file with another name is a run of its own.
+/// The files of each run by the number in their names. A file with another name counts as a separate run.
 type Runs = BTreeMap<String, BTreeMap<u64, PathBuf>>;
 
 impl Adopter {

@@ -9,7 +9,7 @@
 //!
 //! Batches of an earlier run keep their run, so the number of the last batch need not survive a crash. Files are never
 //! overwritten. Locks let the next run take the files of ended runs, and during an upgrade each process has its own.
-//! Behind a damaged entry, the next batch is found by its length, or by the run in its head, which no client knows.
+//! After a damaged entry, the next batch is found by its length, or by the run in its head, which no client knows.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +28,6 @@ use tokio::time::Instant;
 use super::adopt::AdoptedSegment;
 use shoal_runtime::repeated::Repeated;
 
-/// Maximum size of a segment in bytes.
 const SEGMENT_BYTES_MAX: usize = 8 << 20;
 
 /// Maximum size of a segment in bytes when it is read: notes may follow its last batch.

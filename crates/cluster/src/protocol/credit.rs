@@ -34,7 +34,6 @@ pub const CREDIT_BYTES_MAX: usize =
 /// Minimum size of a record in bytes: flags, a time, a user of one byte and the torrent.
 pub const CREDIT_BYTES_MIN: usize = 1 + 1 + 2 + 20;
 
-/// The version of the format.
 const VERSION: u8 = 1;
 
 /// Maximum length of a number in bytes.

@@ -27,7 +27,6 @@ use crate::protocol::subject::{NAME_BYTES_MAX, SHARDS};
 /// overflow.
 pub(crate) const SEQUENCE_MAX: u64 = 1 << 48;
 
-/// The version of the protocol.
 pub(crate) const VERSION: u8 = 1;
 
 /// Size of a message without its body.
@@ -110,7 +109,7 @@ impl<'a> Heads<'a> {
 pub struct Hello<'a> {
     /// Whether it misses nothing that it knows of.
     pub is_ready: bool,
-    /// Whether it misses nothing, as far as it knows.
+    /// Whether it knows of nothing that it misses.
     pub is_whole: bool,
     /// The time of departure on its clock, in milliseconds.
     pub sent_ms: u64,

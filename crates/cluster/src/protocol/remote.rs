@@ -61,8 +61,8 @@ pub(crate) struct Remote {
     pub(crate) streams: [Stream; SHARDS],
     pub(crate) rate: RateMeter,
     delay: DelayMeter,
-    /// Whether it was lost and has not said hello since. Its clock may have stood still in a suspension, which is no
-    /// delay.
+    /// Whether the node was lost and has sent no hello since. Its clock may have stood still in a suspension, which is
+    /// no delay.
     is_clock_doubtful: bool,
     /// How much longer than the quickest message the last batch was on its way.
     excess_ms: Option<u64>,
@@ -70,7 +70,7 @@ pub(crate) struct Remote {
     pinged_ms: Option<u64>,
     /// The batches that may be resent for it.
     resends: Allowance,
-    /// Failed snapshots of it since the last success.
+    /// Failed snapshots of the node since the last success.
     failures: u32,
     refusals: Option<Refusals>,
     /// When it may be asked for a snapshot again.
@@ -126,7 +126,7 @@ impl Remote {
         }
     }
 
-    /// Returns whether it is lost now and was not before.
+    /// Returns whether the node is lost now and was not before.
     pub(crate) fn is_newly_lost(&mut self, now_ms: u64) -> bool {
         let is_lost = !self.is_alive(now_ms);
         is_lost && !mem::replace(&mut self.is_lost, is_lost)
@@ -137,7 +137,7 @@ impl Remote {
         self.has_other_version = true;
     }
 
-    /// Records its hello. Returns whether it is the first one.
+    /// Records a hello of the node. Returns whether it is the first one.
     pub(crate) fn greet(&mut self, hello: &Hello<'_>, now_ms: u64) -> bool {
         if self.name != hello.name {
             hello.name.clone_into(&mut self.name);
@@ -150,12 +150,12 @@ impl Remote {
         self.started_ms.replace(now_ms.saturating_sub(hello.uptime_ms)).is_none()
     }
 
-    /// Returns whether any message of it has arrived.
+    /// Returns whether any message of the node has arrived.
     pub(crate) const fn is_known(&self) -> bool {
         self.is_met() || !self.is_lost || self.has_other_version
     }
 
-    /// Returns whether it has said hello.
+    /// Returns whether the node has sent a hello.
     pub(crate) const fn is_met(&self) -> bool {
         self.started_ms.is_some()
     }
@@ -174,7 +174,7 @@ impl Remote {
         self.heard_ms = 0;
     }
 
-    /// Returns whether a message of it has arrived recently.
+    /// Returns whether a message of the node has arrived recently.
     pub(crate) const fn is_alive(&self, now_ms: u64) -> bool {
         now_ms < self.heard_ms + LOST_MS && !self.has_other_version
     }
@@ -284,7 +284,7 @@ impl Remote {
 
     /// Returns the position of this node in the order of requests for snapshots of a `kind`. Nodes with failed
     /// snapshots come last, and among these, nodes that never give one take turns. Of the others, nodes that have
-    /// refused come behind the rest, and after some seconds behind all.
+    /// refused come after the rest, and after some seconds after all.
     pub(crate) fn rank(&self, kind: SourceKind, now_ms: u64) -> impl Ord + use<> {
         let turn_ms = if self.is_failing() { self.retry_ms } else { 0 };
         let (misses, order) = match kind {

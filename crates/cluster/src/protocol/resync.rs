@@ -2,7 +2,7 @@
 //!
 //! The receiver requests a part, which acknowledges the earlier ones; the sender sends some parts ahead. Each side
 //! follows the pace of the other, and holds no more than these parts. Part 0 names the batches that the snapshot
-//! contains. A request for the part behind the last one acknowledges the whole snapshot.
+//! contains. A request for the part after the last one acknowledges the whole snapshot.
 //!
 //! An export whose parts are all sent gives up its slot: it is only retained to repeat its last parts.
 //!
@@ -79,7 +79,7 @@ impl Fetch {
         Some(self.acknowledgement())
     }
 
-    /// Returns the request for the next part. Behind the last part, it only confirms that all have arrived.
+    /// Returns the request for the next part. After the last part, it only confirms that all have arrived.
     pub(crate) const fn acknowledgement(&self) -> Message<'static> {
         Message::Fetch { snapshot: self.snapshot, next: self.next, scope: self.scope }
     }
@@ -128,7 +128,7 @@ struct Running<E> {
     export: E,
     /// The parts that were sent but not acknowledged.
     sent: VecDeque<Bytes>,
-    /// The number of the first of them.
+    /// The number of the first part in `sent`.
     acknowledged: u32,
     /// Whether the last part was sent.
     is_over: bool,

@@ -184,7 +184,7 @@ fn read_entry(bytes: &[u8]) -> Result<SegmentEntry<'_>, EntryFault> {
     Ok(SegmentEntry { sequence, records, batch: &entry[SEGMENT_ENTRY_HEAD_BYTES..] })
 }
 
-/// Returns where the next entry begins behind a damaged one. Clients choose parts of records, but do not know the run,
+/// Returns where the next entry begins after a damaged one. Clients choose parts of records, but do not know the run,
 /// so they cannot forge bytes that begin like the run's batches.
 fn next_entry(damaged: &[u8], run: NodeId) -> Option<usize> {
     let is_entry = |at: usize| damaged.get(at..).is_some_and(|bytes| read_entry(bytes).is_ok());
@@ -203,7 +203,7 @@ fn next_entry(damaged: &[u8], run: NodeId) -> Option<usize> {
 /// Returns the approximate number of records of a damaged entry of `bytes` bytes.
 fn records_in(entry: &[u8], bytes: usize) -> u64 {
     let records = array(entry, 16).map_or(0, u32::from_le_bytes);
-    // A note has no records, whatever it says.
+    // A note has no records, even if its head says otherwise.
     let records_max = bytes.saturating_sub(SEGMENT_ENTRY_HEAD_BYTES) / CREDIT_BYTES_MIN;
     u64::from(records.max(1)).min(records_max as u64)
 }
@@ -226,7 +226,7 @@ mod tests {
 
     const RUN: NodeId = NodeId(3);
 
-    /// A batch of this number with two records of 30 bytes, as far as a segment knows.
+    /// A batch of this number with two records of 30 bytes, in the view of a segment.
     fn batch(sequence: u64) -> Vec<u8> {
         let mut batch = Vec::new();
         encode_credit_head(&CreditHead { run: RUN, sequence, node: "a" }, &mut batch);

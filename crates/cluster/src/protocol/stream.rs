@@ -1,7 +1,7 @@
 //! The batches of one shard of another node, in their order.
 //!
 //! A batch that comes too early waits for the batches before it, which are requested again. A missing batch is given up
-//! after three seconds: the stream continues behind it, and a snapshot has to replace it.
+//! after three seconds: the stream continues after it, and a snapshot has to replace it.
 //!
 //! A hello each second names the end of each stream with a digest of all batches, which exposes a lost last batch, or a
 //! forged one.
@@ -15,7 +15,7 @@ use crate::protocol::message::StreamHead;
 /// Maximum number of batches that wait for an earlier one.
 const WAITING_MAX: usize = 256;
 
-/// Memory of a waiting batch beside its bytes: its place in the map, and the allocator's overhead.
+/// Memory of a waiting batch in addition to its bytes: its place in the map, and the allocator's overhead.
 pub(crate) const WAITING_BYTES_EACH: usize = 128;
 
 /// Maximum number of batches that are requested at once.
@@ -130,7 +130,6 @@ impl Stream {
         self.waiting.remove(&self.next?)
     }
 
-    /// Returns the memory of the waiting batches.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting.values().map(|message| message.len() + WAITING_BYTES_EACH).sum()
     }
@@ -229,7 +228,7 @@ impl Stream {
         last.max(told).saturating_sub(next)
     }
 
-    /// Returns the first batch behind the gap that begins at `next`, if there is a gap.
+    /// Returns the first batch after the gap that begins at `next`, if there is a gap.
     fn gap_end(&self, next: u64, now_ms: u64) -> Option<u64> {
         if let Some((&first, _)) = self.waiting.first_key_value() {
             return Some(first);

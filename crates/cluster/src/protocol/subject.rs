@@ -43,7 +43,6 @@ impl Subjects {
         }
     }
 
-    /// Returns the subjects that the node `id` subscribes to.
     pub(crate) fn subscriptions(&self, id: NodeId) -> Vec<String> {
         let prefix = &self.prefix;
         vec![format!("{prefix}delta.*"), self.text(Subject::Hello), self.text(Subject::Node(id))]

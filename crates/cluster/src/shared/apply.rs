@@ -43,7 +43,6 @@ pub struct Targets {
 pub struct SharedThread(PeriodicThread);
 
 impl SharedThread {
-    /// Starts the thread.
     pub(crate) fn start(
         state: &Arc<SharedState>,
         targets: Targets,

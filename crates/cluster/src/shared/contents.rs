@@ -294,7 +294,6 @@ fn set<K: Ord, V: PartialEq>(
     Ok(true)
 }
 
-/// Returns the written form of a value.
 pub(super) fn json(value: &impl serde::Serialize) -> String {
     // The values consist of strings and numbers only.
     serde_json::to_string(value).unwrap_or_default()

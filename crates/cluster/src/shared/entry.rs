@@ -24,10 +24,8 @@ use shoal_control::cluster::SharedValue;
 use shoal_runtime::lists::bans::{Ban, REASON_BYTES_MAX};
 use shoal_runtime::lists::{BY_BYTES_MAX, Which, is_line};
 
-/// Maximum size of a value in bytes.
 pub(super) const VALUE_BYTES_MAX: usize = 4096;
 
-/// A key of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     /// The key of connection ids.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::network::{Network, NetworkKind, VethPair};
-use shoal_compare::process::{Process, Program};
+use shoal_compare::process::{Process, Program, TAIL_LINES_MAX};
 use shoal_load::udp::{Discard, Flood, FloodReport};
 use shoal_load::{Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch, udp};
 use shoal_net::Backend;
@@ -182,7 +182,7 @@ fn start(shoal: &Path, network: &Network, rules: Rules) -> Tracker {
     // Each session asks for connection ids first, and fails while the tracker starts.
     let is_ready = || udp::open(&honest_plan()).is_ok();
     while !is_ready() {
-        assert!(process.ended().unwrap().is_none(), "{:?}", process.log_tail());
+        assert!(process.ended().unwrap().is_none(), "{:?}", process.log_tail(TAIL_LINES_MAX));
         thread::sleep(Duration::from_millis(100));
     }
     Tracker { _process: process, _folder: folder }

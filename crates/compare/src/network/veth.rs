@@ -1,6 +1,6 @@
 //! A pair of virtual Ethernet interfaces between two network namespaces.
 //!
-//! Neither namespace has a name. The kernel removes both, and the pair, once no process is in them and this process has
+//! The kernel removes both, and the pair, once no process is in them and this process has
 //! closed them or ended in any way. The network of the host is never changed.
 //!
 //! Each interface has one queue, whose receive work is that of a kernel thread ("threaded NAPI"). So it can be bound to a
@@ -8,15 +8,13 @@
 //! the work to the processor that sends.
 
 use std::fs::{self, File};
-use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use nix::sched::{CloneFlags, unshare};
+use anyhow::{Context, Result, ensure};
 use rustix::process::Pid;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use shoal_testkit::namespace::{self, Namespace};
 
 use crate::cpu_assignment::CpuAssignment;
 use crate::topology::pin_thread;
@@ -26,8 +24,8 @@ use crate::topology::pin_thread;
 pub struct VethPair {
     /// The namespace that this thread was in before.
     host: File,
-    load: File,
-    tracker: File,
+    load: Namespace,
+    tracker: Namespace,
     load_interface: String,
     tracker_interface: String,
 }
@@ -58,25 +56,13 @@ impl VethPair {
     /// Returns an error if this process is not root, or lacks a program.
     pub fn new() -> Result<Self> {
         ensure!(rustix::process::geteuid().is_root(), "it takes root");
-        let host = own_namespace()?;
-        // However this function ends early, the thread returns.
-        let pair = Self::within(host.try_clone()?);
-        if pair.is_err() {
-            enter(&host).context("cannot return to the network of this host")?;
-        }
-        pair
-    }
-
-    fn within(host: File) -> Result<Self> {
-        let new_namespace = || -> Result<File> {
-            unshare(CloneFlags::CLONE_NEWNET).context("cannot create a network namespace")?;
-            own_namespace()
-        };
-        let (tracker, load) = (new_namespace()?, new_namespace()?);
+        let (host, tracker, load) = (namespace::own()?, Namespace::new()?, Namespace::new()?);
         // The names of the kernel's threads begin with those of the interfaces, so these differ from all others.
         let number = std::process::id();
         let (load_interface, tracker_interface) = (format!("gen{number}"), format!("trk{number}"));
+        // However this function ends early, the thread returns with the drop of the pair.
         let pair = Self { host, load, tracker, load_interface, tracker_interface };
+        pair.load.enter()?;
         pair.connect()?;
         Ok(pair)
     }
@@ -88,24 +74,20 @@ impl VethPair {
         let ([load_v6, other_v6], tracker_v6) = (Self::LOAD_V6, Self::TRACKER_V6);
         let (load_mac, tracker_mac) = (Self::LOAD_MAC, Self::TRACKER_MAC);
         let sources = Self::SOURCES;
-        // `ip` opens the namespace of the other end by the descriptor of this process.
-        let other =
-            format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&self.tracker));
-        ip(&format!(
+        let other = self.tracker.pid();
+        self.load.ip(&format!(
             "link set lo up\n\
              link add {load_interface} address {load_mac} numtxqueues 1 numrxqueues 1 type veth peer name \
              {tracker_interface} address {tracker_mac} numtxqueues 1 numrxqueues 1 netns {other}\n"
         ))?;
-        self.on_tracker_side(|| {
-            prepare(tracker_interface, &["gro", "on"])?;
-            ip("link set lo up\n")?;
-            self.bring_tracker_up()?;
-            use_threads(tracker_interface)
-        })??;
+        prepare(&self.tracker, tracker_interface, &["gro", "on"])?;
+        self.tracker.ip("link set lo up\n")?;
+        self.bring_tracker_up()?;
+        use_threads(&self.tracker, tracker_interface)?;
         // Receive offload keeps the queue's thread in place, with and without a program at the driver hook. Requests carry
         // full checksums, as on a wire.
-        prepare(load_interface, &["gro", "on", "tx", "off"])?;
-        ip(&format!(
+        prepare(&self.load, load_interface, &["gro", "on", "tx", "off"])?;
+        self.load.ip(&format!(
             "address add {load}/16 dev {load_interface}\n\
              address add {load_v6}/64 dev {load_interface} nodad\n\
              address add {other_v6}/64 dev {load_interface} nodad\n\
@@ -114,7 +96,7 @@ impl VethPair {
              neighbour add {tracker_v6} lladdr {tracker_mac} dev {load_interface} nud permanent\n\
              route add local {sources} dev {load_interface}\n"
         ))?;
-        use_threads(load_interface)
+        use_threads(&self.load, load_interface)
     }
 
     /// Brings the interface of the tracker up, on its side. The kernel has forgotten its routes and neighbours when it went down.
@@ -123,7 +105,7 @@ impl VethPair {
         let (tracker, tracker_v6, load, load_mac) =
             (Self::TRACKER, Self::TRACKER_V6, Self::LOAD, Self::LOAD_MAC);
         let ([load_v6, other_v6], sources, flood) = (Self::LOAD_V6, Self::SOURCES, Self::FLOOD);
-        ip(&format!(
+        self.tracker.ip(&format!(
             "address replace {tracker}/16 dev {interface}\n\
              address replace {tracker_v6}/64 dev {interface} nodad\n\
              link set {interface} up\n\
@@ -140,11 +122,9 @@ impl VethPair {
     /// # Errors
     /// Returns an error if the kernel refuses.
     pub fn interrupt(&self, pause: Duration, assignment: &CpuAssignment) -> Result<()> {
-        self.on_tracker_side(|| {
-            ip(&format!("link set {} down\n", self.tracker_interface))?;
-            std::thread::sleep(pause);
-            self.bring_tracker_up()
-        })??;
+        self.tracker.ip(&format!("link set {} down\n", self.tracker_interface))?;
+        std::thread::sleep(pause);
+        self.bring_tracker_up()?;
         self.assign(assignment)
     }
 
@@ -153,8 +133,8 @@ impl VethPair {
     /// # Errors
     /// Returns an error if ethtool fails.
     pub fn driver_counts(&self) -> Result<[String; 2]> {
-        let tracker = self.on_tracker_side(|| statistics(&self.tracker_interface))??;
-        Ok([statistics(&self.load_interface)?, tracker])
+        let of = |namespace: &Namespace, interface| namespace.run_program("ethtool", &["-S", interface]);
+        Ok([of(&self.load, &self.load_interface)?, of(&self.tracker, &self.tracker_interface)?])
     }
 
     /// Returns the interface of the load.
@@ -174,9 +154,9 @@ impl VethPair {
     /// # Errors
     /// Returns an error if the kernel does not let this thread change the namespace.
     pub fn on_tracker_side<T>(&self, act: impl FnOnce() -> T) -> Result<T> {
-        enter(&self.tracker)?;
+        self.tracker.enter()?;
         let result = act();
-        enter(&self.load)?;
+        self.load.enter()?;
         Ok(result)
     }
 
@@ -221,43 +201,35 @@ impl VethPair {
 impl Drop for VethPair {
     fn drop(&mut self) {
         // This can only fail if the process has lost its privileges in the meantime.
-        let _ = enter(&self.host);
+        let _ = namespace::enter(&self.host);
     }
 }
 
-fn own_namespace() -> Result<File> {
-    File::open("/proc/thread-self/ns/net").context("cannot open the network namespace of this thread")
-}
-
-fn enter(namespace: &File) -> Result<()> {
-    use std::os::fd::AsFd;
-    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))
-        .context("cannot enter a network namespace")
-}
-
 /// Switches everything off that sends frames by itself, and sets offloads.
-fn prepare(interface: &str, offloads: &[&str]) -> Result<()> {
+fn prepare(namespace: &Namespace, interface: &str, offloads: &[&str]) -> Result<()> {
     for (setting, value) in
         [("accept_ra", "0"), ("autoconf", "0"), ("router_solicitations", "0"), ("accept_dad", "0")]
     {
         // Without IPv6 there is no such file.
-        let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{setting}"), value);
+        let _ = namespace.run(|| fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{setting}"), value));
     }
-    ip(&format!("link set {interface} addrgenmode none\n"))?;
-    run(Command::new("ethtool").args(["-K", interface]).args(offloads), "")
+    namespace.ip(&format!("link set {interface} addrgenmode none\n"))?;
+    namespace.run_program("ethtool", &[&["-K", interface], offloads].concat()).map(drop)
 }
 
 /// Gives the queues of an interface threads of their own.
-fn use_threads(interface: &str) -> Result<()> {
+fn use_threads(namespace: &Namespace, interface: &str) -> Result<()> {
     // The directory /sys shows the network of the process that mounted it.
     let script = "mount -t sysfs sysfs /sys && echo 1 > /sys/class/net/\"$0\"/threaded";
-    run(Command::new("unshare").args(["--mount", "sh", "-c", script, interface]), "")
+    namespace.run_program("unshare", &["--mount", "sh", "-c", script, interface]).map(drop)
 }
 
 /// Lets a thread that does receive work wait until the other threads of its processor pause, or their time is up. Otherwise it
 /// interrupts them for the first frame that arrives, which no card with interrupt moderation does.
 fn moderate(thread: Pid) -> Result<()> {
-    run(Command::new("chrt").args(["--batch", "--pid", "0", &thread.to_string()]), "")
+    let status = Command::new("chrt").args(["--batch", "--pid", "0", &thread.to_string()]).status();
+    ensure!(status.context("cannot run chrt (package util-linux)")?.success(), "chrt failed");
+    Ok(())
 }
 
 /// Returns the kernel's threads that do the receive work of an interface.
@@ -269,35 +241,6 @@ fn receive_threads(interface: &str) -> Result<Vec<Pid>> {
         fs::read_to_string(process.path().join("comm")).ok()?.starts_with(&prefix).then_some(pid)
     });
     Ok(threads.collect())
-}
-
-/// Returns the counts of a driver, a line each.
-fn statistics(interface: &str) -> Result<String> {
-    let output = Command::new("ethtool").args(["-S", interface]).output().context("cannot run ethtool")?;
-    ensure!(output.status.success(), "ethtool: {}", String::from_utf8_lossy(&output.stderr).trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-/// Runs lines of `ip -batch`.
-fn ip(lines: &str) -> Result<()> {
-    run(Command::new("ip").args(["-batch", "-"]), lines)
-}
-
-fn run(command: &mut Command, input: &str) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = command.spawn().with_context(|| {
-        format!("cannot run {program}: install the packages iproute2, ethtool and util-linux")
-    })?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that has ended already says why.
-        let _ = stdin.write_all(input.as_bytes());
-    }
-    let output = child.wait_with_output()?;
-    if !output.status.success() {
-        bail!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    Ok(())
 }
 
 #[cfg(test)]

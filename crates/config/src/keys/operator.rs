@@ -7,7 +7,6 @@ use super::FILES_MAX;
 use crate::declare::settings;
 use crate::values::{AccessLogTarget, HostName, LogFormat, LogLevel, LoggedAddresses, OpentrackerMode};
 
-/// The port of the control listener.
 const CONTROL_PORT: u16 = 6970;
 
 settings! {

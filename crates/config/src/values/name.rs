@@ -9,7 +9,6 @@ use super::{ListSource, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
-/// The maximum length of a name in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 /// A name of printable ASCII characters, without spaces, quotes and backslashes. It may be a URL.

@@ -17,7 +17,6 @@ use crate::problem::{Problem, ProblemBody};
 use crate::{Control, audit};
 use shoal_runtime::lists::is_line;
 
-/// Maximum length of a value.
 const VALUE_BYTES_MAX: usize = 1000;
 
 /// The values that all nodes share.

@@ -23,7 +23,6 @@ const TOKEN_BYTES_MIN: usize = 16;
 
 const NAME_BYTES_MAX: usize = 64;
 
-/// Maximum size of the file.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 const DIGEST_BYTES: usize = 32;

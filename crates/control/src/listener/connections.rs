@@ -144,8 +144,8 @@ impl Table {
         let mut held = BTreeMap::<Source, usize>::new();
         let connections = || self.open.iter().filter(|(_, entry)| !entry.is_stream);
         connections().for_each(|(_, entry)| *held.entry(entry.source).or_default() += 1);
-        let greediest = held.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source);
-        let from = if is_own_full { source } else { greediest? };
+        let largest = held.into_iter().max_by_key(|(_, count)| *count).map(|(source, _)| source);
+        let from = if is_own_full { source } else { largest? };
         connections().find(|(_, entry)| entry.source == from).map(|(number, _)| *number)
     }
 }

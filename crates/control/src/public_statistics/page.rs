@@ -30,7 +30,6 @@ th:first-child { text-align: left; }
 <h1>Statistics of this tracker</h1>
 ";
 
-/// Returns the page.
 pub(super) fn render(figures: &Figures) -> String {
     let mut page = String::from(HEAD);
     let peers = sum(figures, |totals| totals.seeders) + sum(figures, |totals| totals.leechers);

@@ -31,7 +31,7 @@ pub(super) struct Given<'h> {
     pub(super) peers_v6: &'h [PeerV6],
 }
 
-/// The same result with separate numbers for the client's family and the other.
+/// The result of an announce, with separate numbers of peers for the client's family and the other.
 struct Joined {
     counts: Counts,
     change: PeerChange,

@@ -370,7 +370,7 @@ mod tests {
     }
 
     proptest! {
-        /// Readers of any pace see every torrent that has changed behind their cursor, or start over.
+        /// Readers of any pace see every torrent that has changed after their cursor, or start over.
         #[test]
         fn no_change_is_missed(
             capacity in 1_usize..40,

@@ -113,7 +113,6 @@ impl Inner {
         }
     }
 
-    /// Answers an announce.
     pub(super) fn reply(
         &mut self,
         member: &Member,

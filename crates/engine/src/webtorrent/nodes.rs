@@ -23,7 +23,6 @@ use shoal_relay::{
 
 use super::remote::{self, Content, RemoteMessage};
 
-/// Maximum number of nodes.
 const NODES_MAX: usize = 256;
 
 /// Limits of the queue of messages to a node: as much as for a hundred connections.

@@ -8,11 +8,11 @@ use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use shoal_testkit::process::Process;
 use shoal_testkit::tools;
 use tempfile::TempDir;
 
@@ -76,7 +76,7 @@ const SEED: &str = "20210823";
 
 /// A running opentracker. Killed on drop.
 struct Opentracker {
-    child: Child,
+    _process: Process,
     address: SocketAddr,
     /// The directory with its configuration and its list.
     _directory: TempDir,
@@ -94,8 +94,9 @@ impl Opentracker {
         let file = directory.path().join("opentracker.conf");
         fs::write(&file, configuration(directory.path(), address)).unwrap();
         let mut command = tools::opentracker().unwrap();
-        let child = command.arg("-f").arg(file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let opentracker = Self { child, address, _directory: directory };
+        command.arg("-f").arg(file);
+        let process = Process::start(command, &directory.path().join("log")).unwrap();
+        let opentracker = Self { _process: process, address, _directory: directory };
         // It serves UDP once it serves TCP.
         let listens = || TcpStream::connect(address).is_ok();
         assert!((0..3000).any(|_| listens() || pause()), "opentracker does not listen");
@@ -110,14 +111,6 @@ fn configuration(directory: &Path, address: SocketAddr) -> String {
         "listen.udp {address}\nlisten.tcp {address}\ntracker.rootdir {}\ntracker.user nobody\naccess.whitelist list\n",
         directory.display()
     )
-}
-
-impl Drop for Opentracker {
-    fn drop(&mut self) {
-        // Both calls fail if it has already ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Returns the names of the findings with this verdict.

@@ -25,7 +25,6 @@ pub(super) struct ReceiveBatch {
     used: usize,
 }
 
-/// One received datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Datagram<'i> {
     pub(super) name: &'i Name,
@@ -78,7 +77,7 @@ impl ReceiveBatch {
         for index in 0..self.used {
             // SAFETY: `&mut self`, and no receive is in progress, so there is no other access to the headers.
             let header = &mut unsafe { self.headers.element_mut(index) }.msg_hdr;
-            // The kernel has overwritten the lengths with those of the last datagram.
+            // The kernel has overwritten the lengths with the last datagram's.
             header.msg_namelen = NAME_LEN;
             header.msg_controllen = CONTROL_BYTES;
         }

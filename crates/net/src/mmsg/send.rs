@@ -17,7 +17,6 @@ pub(super) struct SendBatch {
     vectors: Box<[libc::iovec]>,
 }
 
-/// One reply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reply<'r> {
     /// The name of the destination.

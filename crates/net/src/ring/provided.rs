@@ -33,7 +33,6 @@ pub(crate) struct BufferGroup<B> {
 /// A buffer that the kernel has filled and released. It permits access until it is given back.
 #[derive(Debug)]
 pub(crate) struct Filled {
-    /// The number of its group.
     pub(crate) group: u8,
     index: u16,
 }
@@ -92,7 +91,6 @@ impl<B> BufferGroup<B> {
         Filled { group: self.id, index }
     }
 
-    /// Returns the content of the buffer.
     pub(crate) fn buffer<'b>(&'b self, filled: &'b Filled) -> &'b B {
         assert_eq!(filled.group, self.id);
         // SAFETY: `filled` came from `take`, so the kernel has released this buffer. It is lent again only by

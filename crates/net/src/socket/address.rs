@@ -6,7 +6,7 @@ use libc::socklen_t;
 
 /// Space for any UDP address: `sockaddr_in6` takes 28 bytes, and 32 keep the next field aligned.
 pub(crate) const NAME_LEN: socklen_t = 32;
-/// The same as an array size.
+/// [`NAME_LEN`] as an array size.
 pub(crate) const NAME_BYTES: usize = NAME_LEN as usize;
 
 /// A `struct sockaddr_in` (linux/in.h) or `sockaddr_in6` (linux/in6.h), as `recvmsg` writes it and `sendmsg` takes it.

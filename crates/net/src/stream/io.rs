@@ -376,7 +376,7 @@ impl<S: StreamService> StreamIo<S> {
         outcome
     }
 
-    /// Sends the output for an input, behind the unsent output if there is any.
+    /// Sends the output for an input, after the unsent output if there is any.
     fn send_reply(&mut self, handle: Handle, now_ms: u64, service: &mut S) -> Outcome {
         self.proceed(handle, service);
         match self.table.get_mut(handle) {
@@ -503,7 +503,7 @@ impl<S: StreamService> StreamIo<S> {
         }
     }
 
-    /// Asks the service for output without input, if the connection accepts writes, and sends it behind the unsent
+    /// Asks the service for output without input, if the connection accepts writes, and sends it after the unsent
     /// output.
     pub(super) fn write_unprompted(
         &mut self,

@@ -59,7 +59,6 @@ pub struct ListenError {
     pub address: ListenAddress,
     /// The call or option that failed.
     doing: &'static str,
-    /// The error of the call.
     source: io::Error,
 }
 

@@ -40,7 +40,6 @@ pub(super) struct MemoryAccounts {
     classes: [SizeClass; CLASSES],
     /// A bit for each class that has accounts.
     occupied: u128,
-    /// The memory that all connections hold.
     bytes: usize,
     /// The part of it that depends on peers.
     variable_bytes: usize,
@@ -91,7 +90,6 @@ impl MemoryAccounts {
         }
     }
 
-    /// Returns the memory that all connections hold.
     pub(super) const fn bytes(&self) -> usize {
         self.bytes
     }
@@ -346,8 +344,8 @@ mod tests {
         let mut accounts = MemoryAccounts::new();
         let indices = 5 * u32::try_from(EXAMINED_MAX).unwrap();
         for index in 0..indices {
-            let is_greedy = index >= indices - 2;
-            accounts.open(index, if is_greedy { source(1) } else { None });
+            let is_over_share = index >= indices - 2;
+            accounts.open(index, if is_over_share { source(1) } else { None });
             accounts.note(index, variable(5000));
         }
         let found =

@@ -11,7 +11,7 @@
 //!
 //! Two rules protect WebSockets that have announced ([`Class::Announced`]) from a flood of cheaper connections. They
 //! are chosen only if no earlier class has more than a small part of all connections ([`SPARED_PART`]), even if they
-//! belong to the source with the highest usage. The choice among them is random, since the oldest would be those of
+//! belong to the source with the highest usage. The choice among them is random, since the oldest would belong to
 //! honest clients. Each busy class retains that part, so new clients can always come, whatever connections an attacker
 //! holds.
 //!
@@ -38,7 +38,6 @@ use shoal_base::source::{Network, Width};
 use super::queue::{Chain, Links, NodeId, Queue};
 use super::slab::Slab;
 
-/// Minimum usage of a ranked group.
 const RANKED_USAGE_MIN: usize = 2;
 
 /// A class of busy connections is spared while it has no more than this part of them: some other class has more.
@@ -142,7 +141,6 @@ pub(super) trait Members {
     fn membership(&mut self, node: NodeId) -> &mut Membership;
 }
 
-/// The connections of a network.
 #[derive(Debug)]
 struct Group {
     network: Network,
@@ -349,7 +347,6 @@ impl Shares {
         self.groups.at(node.index()).1.queues[class as usize].first()
     }
 
-    /// Returns the highest rank.
     fn highest_rank(&self) -> Option<Rank> {
         let usage = self.usage_max;
         let ranks = self.ranks.get(usage).filter(|_| usage >= RANKED_USAGE_MIN)?;
@@ -358,7 +355,7 @@ impl Shares {
     }
 
     /// Returns how many elements at the head of a class's queue a choice skips: none, if the first one is chosen. A
-    /// random choice continues behind the last one, so each element is passed over several times before it is chosen,
+    /// random choice continues after the last one, so each element is passed over several times before it is chosen,
     /// and an old one is in no more danger than a new one.
     fn skipped(&mut self, class: Class) -> u64 {
         if class < Class::Announced {

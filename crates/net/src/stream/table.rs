@@ -557,7 +557,7 @@ mod tests {
     #[test]
     fn half_requests_go_first_then_websockets_that_never_announced() {
         let (mut table, [announced, silent, half]) = full_table();
-        // Whatever they are doing.
+        // The order does not depend on what they are doing.
         table.enter(announced, Phase::Request, 3);
         table.enter(silent, Phase::Send, 3);
         for handle in [half, silent, announced] {

@@ -264,7 +264,7 @@ impl Tunnel {
         Ok(true)
     }
 
-    /// Reads output of the session likewise.
+    /// Reads output of the session. Returns false if nothing can be read now.
     fn read_session(&mut self, input: &mut [u8]) -> bool {
         if !self.reads_session() {
             return false;

@@ -127,7 +127,6 @@ impl SlotPool {
         self.free.push(Slot { index });
     }
 
-    /// Returns whether the kernel holds any slot.
     pub(super) fn any_in_flight(&self) -> bool {
         self.in_flight.contains(&true)
     }

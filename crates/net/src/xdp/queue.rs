@@ -1,4 +1,4 @@
-//! One AF_XDP socket, and what the eBPF program is told of it.
+//! One AF_XDP socket, and the reports about it to the eBPF program.
 //!
 //! The program passes frames on only while fewer are on their way than the socket has room for, and leaves the others
 //! to the kernel. It knows how many it has passed on; this module tells it how many of these have come through.

@@ -61,7 +61,6 @@ impl From<SharedError> for BanError {
     }
 }
 
-/// All bans.
 #[derive(Debug, Default)]
 pub(super) struct Bans {
     file: Option<PathBuf>,
@@ -127,7 +126,6 @@ impl Bans {
         bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX))
     }
 
-    /// Returns the banned networks.
     pub(super) fn networks(&self) -> impl Iterator<Item = Network> {
         self.bans.iter().filter_map(|ban| Network::new(ban.network.addr(), ban.network.prefix_len()))
     }
@@ -149,7 +147,7 @@ impl Bans {
         true
     }
 
-    /// Replaces all bans by those of these that have not ended. There is no file.
+    /// Replaces all bans by `bans`, without those that have ended. There is no file.
     pub(super) fn replace_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
         self.bans = bans;
         self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));

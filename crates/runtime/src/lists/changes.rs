@@ -80,7 +80,7 @@ impl SourceChange {
         }
     }
 
-    /// Returns the comments behind these entries, in which `shoal access add` names its user. The tables lack comments,
+    /// Returns the comments after these entries, in which `shoal access add` names its user. The tables lack comments,
     /// so this searches the file, unless it is large.
     fn comments(&self, entries: &[(InfoHash, Details<'_>)]) -> BTreeMap<InfoHash, String> {
         let mut comments = BTreeMap::new();

@@ -18,7 +18,6 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The memory of a file, without its path: here, and again while the directory is examined for changes.
 const FILE_BYTES: u64 = 2 * 256;
 
-/// Maximum number of files.
 const FILES_MAX: usize = 1_000_000;
 
 /// Maximum depth of subdirectories. Links to directories are not followed.

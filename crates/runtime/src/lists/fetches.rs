@@ -25,7 +25,6 @@ use super::{Lists, Publisher, lock};
 use crate::clock;
 use crate::panics::caught;
 
-/// Maximum number of threads.
 const THREADS_MAX: usize = 4;
 
 /// Time until the next attempt after a failure. It doubles with each further one, up to the interval.
@@ -42,7 +41,6 @@ pub enum Fetched {
     Networks(UrlReading<Networks>),
 }
 
-/// The URLs that are fetched.
 #[derive(Debug, Default)]
 pub(super) struct Fetches {
     state: Mutex<State>,

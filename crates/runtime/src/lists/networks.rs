@@ -64,7 +64,6 @@ pub(super) fn table(
     Some(table)
 }
 
-/// Returns the networks of all sources of a list.
 fn networks(list: &List<Networks>) -> impl Iterator<Item = Network> {
     list.entries().flat_map(|source| source.0.iter())
 }

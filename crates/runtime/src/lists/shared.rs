@@ -1,5 +1,5 @@
-//! Entries that several trackers share, beside the entries of files and URLs. This module knows the place where they
-//! are changed, and not how they are shared.
+//! Entries that several trackers share, in addition to the entries of files and URLs. This module knows the place where
+//! they are changed, and not how they are shared.
 
 use core::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::bans::{Ban, Bans};
 use super::control::SourceState;
 use super::operations::Which;
 
-/// The name of the source, beside the paths and URLs of others.
+/// The name of the source. Other sources have paths and URLs as names.
 pub(crate) const SOURCE: &str = "cluster";
 
 /// Maximum length of the name of the author of a change.
@@ -50,7 +50,7 @@ pub trait SharedEntries: fmt::Debug + Send + Sync {
     /// Removes torrents from a list. Returns those that it had.
     fn remove(&self, which: Which, torrents: &[InfoHash]) -> Result<Vec<InfoHash>, SharedError>;
 
-    /// Sets a ban, in place of the one of the same network.
+    /// Sets a ban, in place of an earlier one of the same network.
     fn ban(&self, ban: &Ban) -> Result<(), SharedError>;
 
     /// Lifts the ban of a network. Returns it, if there was one.

@@ -153,8 +153,8 @@ pub(super) fn apply_changes(
     lists.take_changes()
 }
 
-/// Adds the directories that show a change of `path`: its own directory, and that of a link's target, or the nearest
-/// existing one.
+/// Adds the directories that show a change of `path`: its own directory, and the directory of a link's target, or the
+/// nearest existing one.
 pub(super) fn add_parents(path: &Path, directories: &mut BTreeSet<PathBuf>) {
     let resolved = path.canonicalize().ok();
     for path in [Some(path), resolved.as_deref()].into_iter().flatten() {

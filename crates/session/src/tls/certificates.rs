@@ -1,7 +1,7 @@
 //! The certificates in use, and the selection of one for each client.
 //!
 //! A certificate is selected by name (RFC 6066, 3) and by the signature schemes that the client supports. A name can
-//! have several certificates, so that one with RSA beside one with ECDSA also serves old clients.
+//! have several certificates, so that one with RSA in addition to one with ECDSA also serves old clients.
 
 use std::collections::HashMap;
 use std::path::PathBuf;

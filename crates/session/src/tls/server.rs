@@ -21,8 +21,8 @@ use crate::tls::files::{self, CertificateError, CertificateFiles};
 use crate::tls::ticket::{Adoption, TicketKeys};
 
 /// The ciphers in order of preference. A handshake with AES-128 and SHA-256 is by far the cheapest, and no attack on
-/// them is in sight; OpenSSL clients would prefer SHA-384. rustls follows either the order of the server or that of the
-/// client, so a client without AES instructions gets ChaCha20 only if it offers nothing else.
+/// them is in sight; OpenSSL clients would prefer SHA-384. rustls follows either the server's order or the client's,
+/// so a client without AES instructions gets ChaCha20 only if it offers nothing else.
 const CIPHER_SUITES: [SupportedCipherSuite; 9] = [
     cipher_suite::TLS13_AES_128_GCM_SHA256,
     cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,

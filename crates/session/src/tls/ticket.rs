@@ -72,7 +72,6 @@ pub enum Adoption {
     Malformed,
 }
 
-/// The tickets of a worker.
 pub(crate) struct Tickets {
     keys: Arc<TicketKeys>,
     /// No other worker takes this lock.
@@ -386,7 +385,7 @@ mod tests {
                     tickets.push(ticket);
                 }
             }
-            // Those of the key before are still accepted, and those of the one before that are not.
+            // Tickets of the previous key are still accepted, and older ones are not.
             for (age, ticket) in tickets.iter().rev().enumerate() {
                 assert_eq!(one.decrypt(ticket).is_some(), age < 2, "{now_s} {age}");
                 assert_eq!(other.decrypt(ticket).is_some(), age < 2, "{now_s} {age}");
@@ -407,7 +406,7 @@ mod tests {
         let ticket = one.encrypt(b"state").unwrap();
         assert_eq!(one.keys.adopt(&first), Adoption::Newer);
         assert_eq!(one.decrypt(&ticket).unwrap(), b"state");
-        // Both change them at the same time. The keys that are stored first are those of both.
+        // Both change their keys at the same time. Both use the keys that are stored first.
         other_time.0.store(KEY_LIFETIME_S + 1, Ordering::Relaxed);
         other.encrypt(b"state").unwrap();
         let second = one.keys.export();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use shoal_testkit::client::udp::{Announce, Client};
 
-use super::nodes::{Load, Nodes};
-use super::tracker::{Tracker, now_ms};
+use super::nodes::{Nodes, start_load};
+use super::tracker::{Load, Tracker, now_ms};
 use super::{Run, percentile};
 
 /// The announces a second at each node of the loaded case.
@@ -28,7 +28,7 @@ pub(crate) fn run(run: &mut Run) {
         .trackers
         .iter()
         .enumerate()
-        .map(|(index, tracker)| Load::start(&lab, tracker, RATE, index + 1))
+        .map(|(index, tracker)| start_load(&lab, tracker, RATE, index + 1))
         .collect();
     thread::sleep(Duration::from_secs(3));
     measure(run, &nodes, "handed-out/loaded", samples);

@@ -23,7 +23,7 @@ pub(crate) fn run(run: &mut Run) {
     let loads: Vec<Load> =
         nodes.trackers[1..].iter().map(|tracker| Load::start(&plan(tracker, rate)).unwrap()).collect();
     thread::sleep(settle);
-    nodes.trackers[0].child.kill().unwrap();
+    nodes.trackers[0].process.signal(rustix::process::Signal::KILL);
     thread::sleep(settle);
     for index in 0..nodes.nats.servers.len() {
         nodes.nats.servers[index].kill();

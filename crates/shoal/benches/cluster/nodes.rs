@@ -2,15 +2,16 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 use shoal_testkit::nats::{CLUSTER_SERVERS, Cluster, Options};
+use shoal_testkit::process::cpu_ns;
 use tempfile::TempDir;
 
-use super::tracker::{PATIENCE, Tracker, now_ms, pinned};
+use super::tracker::{Load, PATIENCE, Tracker, now_ms, pinned};
 
 /// A load whose announces all change something: each peer comes and goes.
 const CHANGES: [&str; 6] = ["--mix", "0:1:0", "--announces-per-life", "2", "--numwant", "30"];
@@ -75,25 +76,12 @@ fn unused_address() -> SocketAddr {
     }
 }
 
-/// A load that goes on until this is dropped.
-pub(crate) struct Load(Child);
-
-impl Load {
-    /// Sends so many announces a second, each of which changes something.
-    pub(crate) fn start(lab: &Path, tracker: &Tracker, rate: u32, seed: usize) -> Self {
-        let mut command = pinned(1, lab);
-        command.args(["load", "udp", &tracker.udp.to_string(), "--no-fill", "--duration", "10m"]);
-        command.args(CHANGES).args(["--torrents", "20000", "--peers", "50000"]);
-        command.args(["--rate", &rate.to_string(), "--seed", &seed.to_string()]);
-        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Sends so many announces a second, each of which changes something.
+pub(crate) fn start_load(lab: &Path, tracker: &Tracker, rate: u32, seed: usize) -> Load {
+    let mut command = pinned(1, lab);
+    command.args(["load", "udp", &tracker.udp.to_string(), "--no-fill", "--duration", "10m"]);
+    command.args(CHANGES).args(["--torrents", "20000", "--peers", "50000"]);
+    Load::start(command.args(["--rate", &rate.to_string(), "--seed", &seed.to_string()]))
 }
 
 /// Saturates a tracker with announces that change something, and returns the number of replies.
@@ -110,11 +98,5 @@ pub(crate) fn saturate(lab: &Path, tracker: &Tracker, seconds: u32) -> f64 {
 
 /// Returns the CPU time of all threads of a process, in seconds.
 pub(crate) fn cpu_s(tracker: &Tracker) -> f64 {
-    let tasks = std::fs::read_dir(format!("/proc/{}/task", tracker.child.id())).unwrap();
-    let of_task = |path: &Path| -> f64 {
-        // The kernel's documentation "sched-stats": the time on the processor in nanoseconds comes first.
-        let text = std::fs::read_to_string(path.join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).unwrap_or(0.0)
-    };
-    tasks.map(|task| of_task(&task.unwrap().path())).sum::<f64>() / 1e9
+    cpu_ns(tracker.process.pid()) as f64 / 1e9
 }

@@ -2,17 +2,15 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use serde_json::Value;
 use shoal_testkit::client::http::{Client, Response};
+use shoal_testkit::process::remove_settings;
+use shoal_testkit::tracker;
 
 /// The program.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal");
@@ -34,7 +32,8 @@ pub(crate) fn now_ms() -> f64 {
 
 /// A running tracker, killed on drop.
 pub(crate) struct Tracker {
-    pub(crate) child: Child,
+    #[allow(dead_code, reason = "one of the benchmarks only drops it")]
+    pub(crate) process: tracker::Tracker,
     pub(crate) udp: SocketAddr,
     pub(crate) http: SocketAddr,
     pub(crate) control: SocketAddr,
@@ -58,23 +57,11 @@ impl Tracker {
             text.push_str(&format!("{key} = {value}\n"));
         }
         fs::write(&config, text).unwrap();
-        let mut child = without_settings(pinned(0, PROGRAM));
-        child.arg("--config").arg(&config).env("SHOAL_CONTROL_ADMIN_TOKEN", TOKEN).stderr(Stdio::piped());
-        let mut child = child.spawn().unwrap();
-        let (sender, lines) = channel();
-        let log = BufReader::new(child.stderr.take().unwrap());
-        thread::spawn(move || {
-            for line in log.lines().map_while(Result::ok) {
-                // The log is read to its end, even if it is of no use any more.
-                if let Ok(line) = serde_json::from_str::<Value>(&line) {
-                    let _ = sender.send(line["fields"].clone());
-                }
-            }
-        });
-        let ready = wait_for_line(&lines, "ready");
-        let address = |field: &str| ready[field].as_str().unwrap().parse().unwrap();
-        let (udp, http, control) = (address("udp"), address("http"), address("control"));
-        Self { child, udp, http, control }
+        let mut command = without_settings(pinned(0, PROGRAM));
+        command.arg("--config").arg(&config).env("SHOAL_CONTROL_ADMIN_TOKEN", TOKEN);
+        let process = tracker::Tracker::start(&mut command, PATIENCE);
+        let (udp, http, control) = (process.udp[0], process.http[0], process.control);
+        Self { process, udp, http, control }
     }
 
     /// Asks the control listener, with further header fields and a body.
@@ -92,19 +79,19 @@ impl Tracker {
     }
 }
 
-impl Drop for Tracker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+/// A load that goes on until this is dropped.
+pub(crate) struct Load(Child);
+
+impl Load {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 }
 
-fn wait_for_line(lines: &Receiver<Value>, message: &str) -> Value {
-    loop {
-        let line = lines.recv_timeout(PATIENCE).unwrap();
-        if line["message"] == message {
-            return line;
-        }
+impl Drop for Load {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
@@ -117,11 +104,7 @@ pub(crate) fn pinned(processor: u32, program: impl AsRef<OsStr>) -> Command {
 
 /// Returns the command without settings of this environment.
 pub(crate) fn without_settings(mut command: Command) -> Command {
-    for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("SHOAL_") {
-            command.env_remove(name);
-        }
-    }
+    remove_settings(&mut command);
     command.stdin(Stdio::null());
     command
 }

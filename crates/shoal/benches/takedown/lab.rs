@@ -1,13 +1,13 @@
 //! The load on the tracker, and the changes of its lists.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::tracker::{CONFIG, PATIENCE, PROGRAM, Tracker, now_ms, pinned, without_settings};
+use super::tracker::{CONFIG, Load, PATIENCE, PROGRAM, Tracker, now_ms, pinned, without_settings};
 
 /// Denies a torrent at the tracker with this directory, as an operator does.
 pub(crate) fn deny_torrent(directory: &Path, info_hash: &[u8; 20]) {
@@ -33,9 +33,6 @@ pub(crate) struct Lab {
     pub(crate) program: PathBuf,
 }
 
-/// A load that ends when this is dropped.
-pub(crate) struct Load(Child);
-
 /// The result of a measurement.
 pub(crate) struct Measured {
     pub(crate) responses_per_s: f64,
@@ -54,7 +51,7 @@ impl Lab {
             let mut lab = Command::new(&self.program);
             lab.args(["load", protocol, target, "--rate", &rate, "--duration", "10m"]);
             lab.args(["--torrents", "2000", "--peers", "10000"]);
-            Load(lab.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+            Load::start(&mut lab)
         };
         let loads = [("udp", &*udp, 10_000), ("http", &http, 2000), ("ws", &http, 500)].map(start).into();
         // They fill the tracker first.
@@ -78,12 +75,5 @@ impl Lab {
             p50_us: number(&run["latency"]["p50_us"]),
             p99_us: number(&run["latency"]["p99_us"]),
         }
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

@@ -16,7 +16,7 @@ const FOLLOW_EVERY: Duration = Duration::from_secs(1);
 /// The journal may take this long to accept a line. While it is slower, lines are lost.
 const JOURNAL_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Size up to which the kernel never mixes a write to a pipe with that of another writer (`PIPE_BUF`, linux/limits.h).
+/// Size up to which the kernel never mixes two writers' writes to a pipe (`PIPE_BUF`, linux/limits.h).
 const ATOMIC_WRITE_BYTES: usize = 4096;
 
 /// The mode of a new file. Addresses of clients are not for all users.

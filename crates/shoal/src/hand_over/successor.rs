@@ -43,7 +43,7 @@ const PAUSE_TIME_MAX: Duration = Duration::from_secs(1);
 /// Maximum time for the new process to continue with the image of the store.
 const RESUME_TIME_MAX: Duration = Duration::from_secs(3);
 
-/// The same for a snapshot.
+/// Maximum time for the new process to continue with a snapshot.
 const RESTORE_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// Maximum time for the new process to take a connection.

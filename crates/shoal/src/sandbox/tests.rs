@@ -1,5 +1,5 @@
 //! Attempts to do what the sandbox forbids, each in a thread that has entered it: both of its parts belong to threads,
-//! so other tests are not affected. Attempts that end a process are made in one of its own.
+//! so other tests are not affected. Attempts that end a process are made in a separate one.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};

@@ -257,7 +257,7 @@ mod tests {
         load(file).unwrap().restored.peers
     }
 
-    /// Whatever part of a write has happened when the process or the machine ends.
+    /// The process or the machine may end after any part of a write.
     #[test]
     fn a_write_that_ends_at_any_byte_leaves_a_good_start() {
         let directory = tempfile::tempdir().unwrap();

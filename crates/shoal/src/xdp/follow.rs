@@ -82,7 +82,6 @@ struct Follower {
 
 /// The values that programs are told in a period.
 struct News<'f> {
-    /// The settings of all interfaces.
     settings: Settings,
     /// The present slot, and its end by the monotonic clock in nanoseconds.
     slot: (u64, u64),
@@ -122,7 +121,6 @@ impl DataPath {
 }
 
 impl DataPathThread {
-    /// Returns the figures of the data path.
     pub(crate) fn stats(&self) -> Arc<DataPathStats> {
         Arc::clone(&self.stats)
     }

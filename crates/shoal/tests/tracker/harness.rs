@@ -1,18 +1,16 @@
-//! Starts the built tracker, learns from its ready line where it listens, and makes sure that it ends.
+//! Starts the built tracker in many ways.
 
-use std::io::{self, BufRead, BufReader};
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::Value;
+use shoal_testkit::process::remove_settings;
+use shoal_testkit::tracker;
 
 /// Longest wait for anything that a healthy tracker does, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -38,24 +36,7 @@ const SETTINGS: [(&str, &str); 7] = [
 pub(crate) const RUNTIME_DIRECTORY: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/run");
 
 /// A running tracker. Killed on drop, if it still runs by then.
-pub(crate) struct Tracker {
-    child: Child,
-    log: Log,
-    /// Where it serves UDP, in the order of its configuration.
-    pub(crate) udp: Vec<SocketAddr>,
-    /// Where it serves plain HTTP over TCP, likewise.
-    pub(crate) http: Vec<SocketAddr>,
-    /// Where it serves TLS over TCP, likewise.
-    pub(crate) tls: Vec<SocketAddr>,
-    /// Where it serves operators.
-    pub(crate) control: SocketAddr,
-}
-
-/// The log of a tracker: lines as they come, and all lines so far for when a test fails.
-struct Log {
-    lines: Receiver<String>,
-    seen: Arc<Mutex<Vec<String>>>,
-}
+pub(crate) struct Tracker(tracker::Tracker);
 
 /// The program, with a clean environment of these settings.
 pub(crate) fn command(settings: &[(&str, &str)]) -> Command {
@@ -71,10 +52,7 @@ pub(crate) fn command_in_session(settings: &[(&str, &str)]) -> Command {
 
 /// Gives a command a clean environment of these settings.
 fn with_environment(mut command: Command, settings: &[(&str, &str)]) -> Command {
-    let inherited = std::env::vars_os().map(|(name, _)| name);
-    for name in inherited.filter(|name| name.to_string_lossy().starts_with("SHOAL_")) {
-        command.env_remove(name);
-    }
+    remove_settings(&mut command);
     command.env_remove("NO_COLOR").envs(settings.iter().copied()).stdin(Stdio::null());
     command
 }
@@ -111,7 +89,7 @@ impl Tracker {
     /// Starts a tracker on free ports of the loopback addresses, with `settings` on top of the usual ones, and waits
     /// until it is ready.
     pub(crate) fn start(settings: &[(&str, &str)]) -> Self {
-        Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), false)
+        Self::spawn(command(&SETTINGS).envs(settings.iter().copied()))
     }
 
     /// The same with a configuration file of this text, which `settings` override.
@@ -125,34 +103,36 @@ impl Tracker {
     /// The same with the configuration file at `path`, which the test can change later.
     pub(crate) fn start_with_path(path: &Path, settings: &[(&str, &str)]) -> Self {
         let mut command = command(&SETTINGS);
-        Self::spawn(command.arg("--config").arg(path).envs(settings.iter().copied()), false)
+        Self::spawn(command.arg("--config").arg(path).envs(settings.iter().copied()))
     }
 
     /// The same, but the file alone says where the tracker serves.
     pub(crate) fn start_where_file_says(path: &Path) -> Self {
         let mut command = command(&SETTINGS);
         command.env_remove("SHOAL_UDP_LISTEN").env_remove("SHOAL_HTTP_LISTEN");
-        Self::spawn(command.arg("--config").arg(path), false)
+        Self::spawn(command.arg("--config").arg(path))
     }
 
     /// Starts the program in a file, instead of the built one.
     pub(crate) fn start_program(program: &Path, settings: &[(&str, &str)]) -> Self {
         let mut command = with_environment(Command::new(program), &SETTINGS);
-        Self::spawn(command.envs(settings.iter().copied()), false)
+        Self::spawn(command.envs(settings.iter().copied()))
     }
 
     /// Starts the tracker, and closes the pipe of its log once it is ready.
     pub(crate) fn start_with_log_closed(settings: &[(&str, &str)]) -> Self {
-        let tracker = Self::spawn(command(&SETTINGS).envs(settings.iter().copied()), true);
-        assert_eq!(tracker.log.lines.recv_timeout(PATIENCE), Err(RecvTimeoutError::Disconnected));
-        tracker
+        let directory = tempfile::tempdir().expect("there is room for a pipe");
+        let mut shell = Command::new("sh");
+        let script = "mkfifo \"$1\" && { sed /ready/q \"$1\" >&2 & exec \"$0\" 2>\"$1\"; }";
+        shell.args(["-c", script, PROGRAM]).arg(directory.path().join("log"));
+        Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()))
     }
 
     /// The same, but it may have no more than so many files open.
     pub(crate) fn start_with_open_files_max(count: u16, settings: &[(&str, &str)]) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", "ulimit -n \"$1\" && exec \"$0\"", PROGRAM, &count.to_string()]);
-        Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()), false)
+        Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()))
     }
 
     /// Starts a tracker that alone sees a small file system at `directory`. Needs the rights of root.
@@ -160,39 +140,21 @@ impl Tracker {
         let mut shell = Command::new("unshare");
         let script = "mount -t tmpfs -o size=64k,mode=700 none \"$1\" && exec \"$0\"";
         shell.args(["--mount", "sh", "-c", script, PROGRAM]).arg(directory);
-        Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()), false)
+        Self::spawn(with_environment(shell, &SETTINGS).envs(settings.iter().copied()))
     }
 
     /// Starts a tracker with two sockets that a service manager passes under these names.
     pub(crate) fn start_with_sockets(sockets: [OwnedFd; 2], names: &str, settings: &[(&str, &str)]) -> Self {
-        Self::spawn(&mut with_sockets(sockets, names, settings), false)
+        Self::spawn(&mut with_sockets(sockets, names, settings))
     }
 
-    fn spawn(command: &mut Command, close_log: bool) -> Self {
-        command.stderr(Stdio::piped());
-        // A program that a test has just written is still open for writing in a process that another test is about to start.
-        let start = || Some(command.spawn()).filter(|child| !child.as_ref().is_err_and(is_busy));
-        let mut child = eventually("the program is written", start).expect("the program was built");
-        let log = Log::follow(child.stderr.take().expect("it was asked for"), close_log);
-        let nowhere = SocketAddr::from(([0; 4], 0));
-        let mut tracker =
-            Self { child, log, udp: Vec::new(), http: Vec::new(), tls: Vec::new(), control: nowhere };
-        let ready = tracker.wait_for_line("ready");
-        // Unix sockets are no addresses.
-        let addresses = |field: &str| -> Vec<SocketAddr> {
-            let text = ready[field].as_str().expect("the ready line tells of every kind of listener");
-            text.split(", ").filter_map(|address| address.parse().ok()).collect()
-        };
-        (tracker.udp, tracker.http, tracker.tls) = (addresses("udp"), addresses("http"), addresses("tls"));
-        if let Ok(address) = ready["control"].as_str().expect("the ready line tells of control").parse() {
-            tracker.control = address;
-        }
-        tracker
+    fn spawn(command: &mut Command) -> Self {
+        Self(tracker::Tracker::start(command, PATIENCE))
     }
 
-    /// Its process id.
+    /// Returns its process id.
     pub(crate) fn pid(&self) -> Pid {
-        Pid::from_raw(self.child.id().try_into().expect("process ids are small"))
+        Pid::from_raw(self.0.pid().as_raw_nonzero().get())
     }
 
     /// Sends it a signal.
@@ -200,95 +162,23 @@ impl Tracker {
         kill(self.pid(), signal).expect("it has not been waited for");
     }
 
-    /// Waits for the log line with this message and returns its fields.
-    pub(crate) fn wait_for_line(&self, message: &str) -> Value {
-        loop {
-            let line = match self.log.lines.recv_timeout(PATIENCE) {
-                Ok(line) => line,
-                Err(error) => panic!("{}: {message:?} was not logged\n{}", reason(error), self.log()),
-            };
-            let Ok(mut line) = serde_json::from_str::<Value>(&line) else { continue };
-            if line["fields"]["message"].as_str().is_some_and(|text| text.starts_with(message)) {
-                return line["fields"].take();
-            }
-        }
-    }
-
-    /// Everything that it has logged so far.
-    pub(crate) fn log(&self) -> String {
-        self.log.seen.lock().expect("no thread panics with it").join("\n")
-    }
-
-    /// Waits for its end, but no longer than `patience`.
-    pub(crate) fn wait(&mut self, patience: Duration) -> ExitStatus {
-        let looks = patience.as_millis() / LOOK_EVERY.as_millis();
-        for _ in 0..looks {
-            if let Some(status) = self.child.try_wait().expect("it is a child of this process") {
-                return status;
-            }
-            thread::sleep(LOOK_EVERY);
-        }
-        panic!("the tracker did not end within {patience:?}\n{}", self.log());
-    }
-
     /// Returns the processes that have taken over from it, one after another.
     pub(crate) fn successors(&self) -> Vec<Pid> {
-        let seen = self.log.seen.lock().expect("no thread panics with it");
-        let lines = seen.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let fields = lines.map(|line| line["fields"].clone());
-        let handed = fields.filter(|fields| fields["message"] == "the new process serves");
-        handed.filter_map(|fields| Some(Pid::from_raw(fields["pid"].as_i64()?.try_into().ok()?))).collect()
-    }
-
-    /// Ends it as an operator does.
-    pub(crate) fn stop(&mut self) -> ExitStatus {
-        self.signal(Signal::SIGTERM);
-        self.wait(PATIENCE)
+        self.0.successors().into_iter().map(|pid| Pid::from_raw(pid.as_raw_nonzero().get())).collect()
     }
 }
 
-impl Drop for Tracker {
-    fn drop(&mut self) {
-        // Both fail where the tracker has ended already, which is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        for successor in self.successors() {
-            let _ = kill(successor, Signal::SIGKILL);
-        }
-        if thread::panicking() {
-            eprintln!("the log of the tracker:\n{}", self.log());
-        }
+impl Deref for Tracker {
+    type Target = tracker::Tracker;
+
+    fn deref(&self) -> &tracker::Tracker {
+        &self.0
     }
 }
 
-impl Log {
-    /// Reads to the end, so that the tracker never waits for a full pipe; or to the ready line, and closes the pipe.
-    fn follow(stderr: ChildStderr, close_when_ready: bool) -> Self {
-        let (sender, lines) = channel();
-        let seen = Arc::<Mutex<Vec<String>>>::default();
-        let copy = Arc::clone(&seen);
-        thread::spawn(move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                copy.lock().expect("no thread panics with it").push(line.clone());
-                let is_last = close_when_ready && line.contains("\"ready\"");
-                let _ = sender.send(line);
-                if is_last {
-                    break;
-                }
-            }
-        });
-        Self { lines, seen }
-    }
-}
-
-fn is_busy(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::ExecutableFileBusy
-}
-
-fn reason(error: RecvTimeoutError) -> &'static str {
-    match error {
-        RecvTimeoutError::Timeout => "waited in vain",
-        RecvTimeoutError::Disconnected => "the tracker has ended",
+impl DerefMut for Tracker {
+    fn deref_mut(&mut self) -> &mut tracker::Tracker {
+        &mut self.0
     }
 }
 

@@ -3,16 +3,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use shoal_testkit::nats::{Options, Server};
 use shoal_testkit::network::between_two;
+use shoal_testkit::process::{Process, wait_for};
 use shoal_testkit::tools::PROMETHEUS;
 use tempfile::TempDir;
 
@@ -203,9 +204,12 @@ impl Loaded {
     }
 }
 
+/// How long Prometheus may take to start, on a busy machine.
+const START_TIME_MAX: Duration = Duration::from_secs(60);
+
 /// A running Prometheus. Killed on drop.
 struct Prometheus {
-    child: Child,
+    _process: Process,
     address: SocketAddr,
     _folder: TempDir,
 }
@@ -225,20 +229,15 @@ impl Prometheus {
         let mut command = PROMETHEUS.command().unwrap();
         command.arg("--config.file").arg(&file).arg("--storage.tsdb.path").arg(folder.path().join("data"));
         command.args(["--web.listen-address", "127.0.0.1:0", "--log.format", "json"]);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
-        let mut seen: Vec<String> = Vec::new();
-        let address = loop {
-            let Some(line) = lines.next() else { panic!("Prometheus does not start:\n{}", seen.join("\n")) };
-            let told: Value = serde_json::from_str(&line).unwrap_or_default();
-            if told["msg"] == "Listening on" {
-                break told["address"].as_str().unwrap().parse().unwrap();
-            }
-            seen.push(line);
-        };
-        // It must not wait for a full pipe.
-        thread::spawn(move || lines.for_each(drop));
-        Self { child, address, _folder: folder }
+        let process = Process::start(command, &folder.path().join("prometheus.log")).unwrap();
+        let listening = wait_for("Prometheus should listen", START_TIME_MAX, || {
+            let log = process.log();
+            let mut lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            Ok(lines.find(|line| line["msg"] == "Listening on"))
+        });
+        let listening = listening.unwrap_or_else(|error| panic!("{error}\n{}", process.log()));
+        let address = listening["address"].as_str().unwrap().parse().unwrap();
+        Self { _process: process, address, _folder: folder }
     }
 
     /// Waits until it has scraped the tracker, which is under load, often enough for rates.
@@ -272,13 +271,6 @@ impl Prometheus {
         // A reply to HTTP/1.0 comes as a whole.
         let request = format!("GET {target} HTTP/1.0\r\nHost: {}\r\n\r\n", self.address);
         serde_json::from_str(&send(self.address, request.as_bytes()).body).ok()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

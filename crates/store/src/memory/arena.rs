@@ -9,7 +9,7 @@
 //! pages with their content ([`Claims`]).
 //!
 //! Up to [`SMALL_PAGES_BYTES`], the kernel backs the range with ordinary pages, so that a small store takes little
-//! memory. Behind that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss instead of
+//! memory. After that, it uses huge pages (`MADV_HUGEPAGE`), because a random access then costs one miss instead of
 //! two. Ordinary pages are combined once a whole huge page of them is in use ([`Arena::settle`]).
 //!
 //! A first touch of a huge page may take milliseconds, so a thread that serves no requests calls [`Arena::make_ready`]
@@ -42,7 +42,6 @@ pub(crate) const PAGE_BYTES: usize = 8192;
 /// Offset at which huge pages begin. A half-used huge page wastes 1 MiB, which would matter in a smaller store.
 const SMALL_PAGES_BYTES: usize = 64 << 20;
 
-/// Alignment and size of a huge page in bytes.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// The next huge page is populated when fewer than this many pages are left before it.
@@ -246,7 +245,7 @@ impl Arena {
         Ok(arena)
     }
 
-    /// Asks for huge pages behind the ordinary ones. A kernel without huge pages refuses, which is harmless.
+    /// Asks for huge pages after the ordinary ones. A kernel without huge pages refuses, which is harmless.
     fn advise_huge_pages(&self) {
         for (advice, from, to) in [
             (Advice::LinuxNoHugepage, 0, SMALL_PAGES_BYTES),

@@ -11,7 +11,7 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     prefetch_bytes(core::ptr::from_ref(value).cast(), size_of_val(value));
 }
 
-/// Like [`prefetch()`], for this many bytes from `start` on. The last may lie behind the value.
+/// Like [`prefetch()`], for this many bytes from `start` on. The last may lie after the value.
 #[inline(always)]
 pub(crate) fn prefetch_bytes(start: *const u8, bytes: usize) {
     for line in 0..bytes.div_ceil(LINE_BYTES) {

@@ -176,7 +176,6 @@ impl<P: Family> Shard<P> {
         }
     }
 
-    /// Returns the stamp of a peer of a swarm, and whether it seeds.
     pub(crate) fn stamp(&self, form: &Form<P>, peer: &P) -> Option<(Stamp, bool)> {
         match form {
             Form::Single { entry, seeds } => (entry.peer == *peer).then_some((entry.stamp, *seeds)),

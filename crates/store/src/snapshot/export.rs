@@ -1,9 +1,9 @@
 //! Exports all swarms in pieces, while the store is in use.
 //!
-//! The export goes through each shard by windows of selectors, as a [`Walk`](crate::Walk) does, and through each large
-//! swarm likewise. Selectors never change, so the export contains each swarm that exists throughout, and each peer that
-//! stays in its swarm. Only peers of a large swarm that becomes small meanwhile may occur twice. The parts of one call
-//! are as of one moment, the whole is not.
+//! The export goes through each shard by windows of selectors, like a [`Walk`](crate::Walk), and through each large
+//! swarm in the same way. Selectors never change, so the export contains each swarm that exists throughout, and each
+//! peer that stays in its swarm. Only peers of a large swarm that becomes small meanwhile may occur twice. The parts of
+//! one call show one moment, the whole does not.
 //!
 //! A call exports an eighth of a segment of one shard, some hundred swarms, whose blocks a first pass prefetches. Two
 //! alternatives cost more. Copying pages on write doubles the memory in the worst case and stops workers at page
@@ -98,7 +98,7 @@ impl Export {
         }
     }
 
-    /// Exports the swarms of the next window of a shard. Large ones follow later. Returns the first selector behind the
+    /// Exports the swarms of the next window of a shard. Large ones follow later. Returns the first selector after the
     /// window.
     fn export_window<P: Family>(
         &mut self,

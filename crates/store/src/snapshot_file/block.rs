@@ -3,7 +3,6 @@
 use crate::{SwarmPart, SwarmSet};
 use shoal_base::InfoHash;
 
-/// Size of the header of a block in bytes.
 pub(crate) const BLOCK_HEADER_BYTES: usize = 32;
 
 pub(crate) const BLOCK_MAGIC: [u8; 4] = *b"SHBK";
@@ -134,7 +133,7 @@ impl<'a> Iterator for Parts<'a> {
         }
         let part = self.decode();
         if part.is_none() {
-            // Nothing behind it can be trusted.
+            // Nothing after it can be trusted.
             self.rest = &[];
         }
         Some(part.ok_or(Malformed))

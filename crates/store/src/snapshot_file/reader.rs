@@ -100,7 +100,7 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Reads to the end of the next block or of damage. Returns `None` behind the end. At most two blocks are in
+    /// Reads to the end of the next block or of damage. Returns `None` after the end. At most two blocks are in
     /// memory. The error is the error of the input.
     pub fn next(&mut self, block: &mut Block) -> io::Result<Option<Event>> {
         if self.is_ended {
@@ -134,7 +134,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Returns whether the block behind a header is intact.
+    /// Returns whether the block after a header is intact.
     fn is_whole(&mut self, header: &BlockHeader) -> io::Result<bool> {
         let length = header.length as usize;
         self.fill(BLOCK_HEADER_BYTES + length)?;

@@ -150,7 +150,6 @@ impl<P: Family> Large<P> {
         (self.seeders.len(), self.leechers.len())
     }
 
-    /// Sets the stamp of a peer at its location.
     #[inline]
     pub(crate) fn set_stamp(&self, memory: &mut Memory, found: LargeAt, stamp: Stamp) {
         self.table(found.seeds).line_mut(memory, found.at).stamps_mut()[found.at.slot()] = stamp.0;

@@ -97,7 +97,7 @@ pub(crate) trait SwarmRow<P>: Bucket<Entry = Swarm<P>> {
     /// Returns the first slot with a swarm's tag, which is nearly always the swarm's slot. Reads only the beginning of
     /// the line.
     fn candidate(&self, id: &InfoHash) -> Option<usize>;
-    /// Prefetches a slot's bytes behind the beginning of the line, except for the age.
+    /// Prefetches a slot's bytes after the beginning of the line, except for the age.
     fn prefetch_entry(&self, slot: usize);
     /// Returns whether a swarm is in this slot.
     fn holds(&self, slot: usize, id: &InfoHash) -> bool;
@@ -216,7 +216,6 @@ impl<P: Family> Form<P> {
 }
 
 impl<P: Family> Swarm<P> {
-    /// Creates a swarm of one peer.
     pub(crate) fn new(id: &InfoHash, downloads: u8, entry: PeerEntry<P>, seeds: bool, age: AgeStamp) -> Self {
         let inline = Inline { peer: entry.peer, stamp: entry.stamp.0 };
         let kind = if seeds { SINGLE_SEEDER } else { SINGLE_LEECHER };

@@ -27,7 +27,6 @@ impl<B: Bucket> Directory<B> {
         Self { depth: 0, of_depth, index: vec![0], segments: vec![segment] }
     }
 
-    /// Returns the index of the segment that `selector` selects.
     #[inline]
     pub(super) fn index_of(&self, selector: u32) -> usize {
         self.index[(selector >> (u32::BITS - u32::from(self.depth))) as usize] as usize

@@ -9,10 +9,8 @@ use zerocopy::native_endian::U16;
 
 use crate::hash::{HashKey, word};
 
-/// Number of bytes of the tag.
 const TAG_BYTES: usize = size_of::<U16>();
 
-/// The bytes of an info hash after its tag.
 pub(crate) type Rest = [u8; size_of::<InfoHash>() - TAG_BYTES];
 
 /// Returns the hash from which tables compute the position of a torrent.

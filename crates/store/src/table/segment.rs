@@ -38,7 +38,6 @@ pub(crate) trait Bucket: FromBytes + IntoBytes + Immutable + KnownLayout + Unali
     type Entry: Copy;
 
     fn len(&self) -> usize;
-    /// Returns the hash of an entry.
     fn hash(&self, slot: usize, key: &HashKey) -> u64;
     /// Returns the entry of a slot below `len`.
     fn entry(&self, slot: usize) -> Self::Entry;
@@ -188,7 +187,6 @@ impl<B: Bucket> Segment<B> {
         usize::from(self.len)
     }
 
-    /// Returns the number of lines.
     #[inline]
     pub(crate) fn lines(&self) -> usize {
         usize::from(self.lines)
@@ -200,7 +198,6 @@ impl<B: Bucket> Segment<B> {
         self.len() * 64 >= self.lines() * (B::SLOTS * FILL_64THS_MAX)
     }
 
-    /// Returns the number of lines after this many steps of growth.
     pub(crate) fn lines_after_growth(&self, steps: usize) -> usize {
         (self.lines() + (self.lines() / B::STEP_SHARE).max(1) * steps).min(lines_max::<B>())
     }
@@ -418,7 +415,6 @@ impl Blocks {
         }
     }
 
-    /// Returns the class of the block with this index, if there is one.
     fn class(&self, index: usize) -> Option<Class> {
         match index {
             _ if index < self.full => Some(self.full_class),

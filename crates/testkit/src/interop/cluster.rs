@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::interop::network::{Host, NODE_NAME, Network};
-use crate::interop::process::{Process, wait_for};
 use crate::interop::tracker::{Setting, Tracker};
+use crate::process::{Process, wait_for};
 use crate::tools;
 
 /// The name of the host of the NATS server, and the setting that makes a tracker use it.
@@ -45,7 +45,8 @@ impl NatsHost {
         let (node, observer) = (network.add_named_host(NODE_NAME)?, network.add_host()?);
         let mut command = host.command_at(&tools::nats_server()?)?;
         command.args(["--addr", &host.address.to_string(), "--port", "4222"]);
-        Ok(Self { nats: Process::spawn("nats", command, directory)?, host, node, observer })
+        let nats = Process::start(command, &directory.join("nats.log")).context("cannot start NATS")?;
+        Ok(Self { nats, host, node, observer })
     }
 
     /// Returns the setting of a node of the cluster.
@@ -84,6 +85,6 @@ impl NatsHost {
 impl SecondNode {
     /// Returns the ends of the logs of the tracker and the NATS server.
     pub(crate) fn log_tails(&self) -> String {
-        self.tracker.log_tail() + &self.nats.log_tail()
+        self.tracker.log_tail() + &self.nats.report()
     }
 }

@@ -9,12 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 
-use crate::network::Side;
-use crate::network::vlan::Vlan;
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use crate::interop::namespace::Namespace;
+use crate::namespace::Namespace;
+use crate::network::vlan::Vlan;
 use crate::tools;
 
 /// The name of the tracker's host. Some clients do not accept an IPv6 address in a URL.
@@ -93,11 +92,11 @@ impl Network {
     /// Panics without the rights of root.
     pub fn tag_datagrams(&mut self, first: &Host) -> Result<()> {
         // The relay passes on frames as they are: with their checksums, and no longer than those of a wire.
-        Side::of_process(&first.namespace.pid(), "eth0")
-            .command("ethtool -K eth0 tx off txvlan off rxvlan off");
-        let port = Side::of_process(&self.hub.pid(), "port1");
-        port.command("ethtool -K port1 tx off txvlan off rxvlan off");
-        self.vlan = Some(Vlan::connect_datagrams(&port, "trunk1", 0));
+        for (namespace, device) in [(&first.namespace, "eth0"), (&self.hub, "port1")] {
+            let offloads = ["-K", device, "tx", "off", "txvlan", "off", "rxvlan", "off"];
+            namespace.run_program("ethtool", &offloads)?;
+        }
+        self.vlan = Some(Vlan::connect_datagrams(&self.hub, "port1", "trunk1", 0));
         self.hub.ip("link set port1 nomaster\nlink set trunk1 master bridge0\n")
     }
 

@@ -12,8 +12,8 @@ use rustix::process::Signal;
 
 use crate::interop::ingress::Certificate;
 use crate::interop::network::Host;
-use crate::interop::process::{Process, wait_for};
 use crate::interop::route::{HITCH_V1_PORT, HITCH_V2_PORT, NGINX_STREAM_PORT, Route};
+use crate::process::{Process, wait_for};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 const STOP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -67,7 +67,7 @@ impl Proxies {
     pub fn stop(&mut self) -> Result<()> {
         while let Some(mut process) = self.processes.pop() {
             let quit = process.quit(Signal::TERM, STOP_TIMEOUT);
-            quit.with_context(|| process.log_tail())?;
+            quit.with_context(|| process.report())?;
         }
         Ok(())
     }
@@ -75,7 +75,7 @@ impl Proxies {
     /// Returns the ends of their logs.
     #[must_use]
     pub fn log_tails(&self) -> String {
-        self.processes.iter().map(Process::log_tail).collect()
+        self.processes.iter().map(Process::report).collect()
     }
 
     /// Waits until a proxy listens on `port`, and adds it.
@@ -89,7 +89,7 @@ impl Proxies {
                 command.args(["connect", &address, "/"]).output().context("cannot run tracker-view")?;
             Ok(output.status.success().then_some(()))
         });
-        listening.with_context(|| process.log_tail())?;
+        listening.with_context(|| process.report())?;
         self.processes.push(process);
         Ok(())
     }

@@ -15,9 +15,9 @@ use crate::interop::ingress::Ingress;
 use crate::interop::metrics::Metrics;
 use crate::interop::network::{Family, Host, Network, TRACKER_NAME};
 use crate::interop::payload::Payload;
-use crate::interop::process::{Process, wait_for};
 use crate::interop::route::{Protocol, Route, Swarm};
 use crate::interop::tracker::{Counts, Setting, Tracker, hex};
+use crate::process::{Process, wait_for};
 
 /// Clients check files, look for peers and announce at their own pace. A busy machine doubles the time.
 const ANNOUNCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -128,9 +128,14 @@ impl Testbed {
         let certificate = self.ingress.as_ref().map(Ingress::certificate);
         let options =
             LaunchOptions { torrent: &torrent, downloads: &downloads, state: &state, role, certificate };
-        let process = Process::spawn(&name, client.command(&host, &options)?, self.directory.path())?;
+        let process = self.start(&name, client.command(&host, &options)?)?;
         self.peers.push(Peer { process, host, downloads, role, participant });
         Ok(())
+    }
+
+    fn start(&self, name: &str, command: Command) -> Result<Process> {
+        let process = Process::start(command, &self.directory.path().join(format!("{name}.log")));
+        process.with_context(|| format!("cannot start {name}"))
     }
 
     /// Runs a program on its own host until it ends, and checks its exit status. `command` receives the host, the info
@@ -146,10 +151,10 @@ impl Testbed {
         let host = self.network.add_host()?;
         let certificate = self.ingress.as_ref().map(Ingress::certificate);
         let command = command(&host, &hex(&self.info_hash), certificate)?;
-        let mut process = Process::spawn(name, command, self.directory.path())?;
-        let status = wait_for(&format!("{name} should end"), PROGRAM_TIMEOUT, || process.ended());
-        let status = status.with_context(|| process.log_tail())?;
-        ensure!(status.success(), "{name} failed: {status}\n{}", process.log_tail());
+        let mut process = self.start(name, command)?;
+        let status = wait_for(&format!("{name} should end"), PROGRAM_TIMEOUT, || Ok(process.ended()?));
+        let status = status.with_context(|| process.report())?;
+        ensure!(status.success(), "{name} failed: {status}\n{}", process.report());
         Ok(())
     }
 
@@ -171,7 +176,7 @@ impl Testbed {
     pub fn wait_for_words(&mut self, words: &str) -> Result<()> {
         wait_for("every client should show the words of the tracker", ANNOUNCE_TIMEOUT, || {
             self.check_clients_run()?;
-            Ok(self.peers.iter().all(|peer| peer.process.has_said(words)).then_some(()))
+            Ok(self.peers.iter().all(|peer| peer.process.log().contains(words)).then_some(()))
         })
     }
 
@@ -183,7 +188,7 @@ impl Testbed {
         wait_for("the browsers should connect to each other", ANNOUNCE_TIMEOUT, || {
             self.check_clients_run()?;
             let mut browsers = self.peers.iter().filter(|peer| peer.participant.client == Client::WebTorrent);
-            Ok(browsers.all(|peer| peer.process.has_said(CONNECTED_TO_BROWSER)).then_some(()))
+            Ok(browsers.all(|peer| peer.process.log().contains(CONNECTED_TO_BROWSER)).then_some(()))
         })
     }
 
@@ -350,7 +355,7 @@ impl Testbed {
     /// Returns an error if a client does not quit, or the tracker does not learn of it.
     pub fn stop_clients(&mut self) -> Result<()> {
         while let Some(mut peer) = self.peers.pop() {
-            self.stop_client(&mut peer).with_context(|| peer.process.log_tail())?;
+            self.stop_client(&mut peer).with_context(|| peer.process.report())?;
         }
         Ok(())
     }
@@ -392,7 +397,7 @@ impl Testbed {
 
     /// Returns the ends of the logs of all programs.
     fn log_tails(&self) -> String {
-        let peers: String = self.peers.iter().map(|peer| peer.process.log_tail()).collect();
+        let peers: String = self.peers.iter().map(|peer| peer.process.report()).collect();
         let ingress = self.ingress.as_ref().map(Ingress::log_tails).unwrap_or_default();
         let second = self.second.as_ref().map(SecondNode::log_tails).unwrap_or_default();
         format!("the scenario failed\n{}{second}{ingress}{peers}", self.tracker.log_tail())

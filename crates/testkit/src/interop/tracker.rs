@@ -1,6 +1,5 @@
 //! The tracker under test on its own host, and how another host sees it.
 
-use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,9 +10,9 @@ use rustix::process::Signal;
 
 use crate::interop::metrics::Metrics;
 use crate::interop::network::Host;
-use crate::interop::process::{Process, wait_for};
 use crate::interop::route::{HTTPS_PORT, Protocol, TRACKER_PORT};
 use crate::interop::workers;
+use crate::process::{Process, remove_settings, wait_for};
 use crate::tools;
 
 /// The default address of the control listener of `shoal`.
@@ -63,17 +62,16 @@ impl Tracker {
         if let Some(configuration) = configuration {
             command.arg("--config").arg(configuration);
         }
-        let configured = env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_"));
-        configured.for_each(|(name, _)| _ = command.env_remove(name));
-        command.envs(settings.iter().copied());
-        let process = Process::spawn("shoal", command, directory)?;
+        remove_settings(&mut command).envs(settings.iter().copied());
+        let process =
+            Process::start(command, &directory.join("shoal.log")).context("cannot start the tracker")?;
         let mut tracker = Self { process, host, observer, tracker_view: tracker_view.to_owned() };
         let healthy = wait_for("the tracker should be healthy", START_TIMEOUT, || {
             let status = tracker.process.ended()?;
             ensure!(status.is_none(), "the tracker has ended");
             Ok(tracker.control("/health").ok())
         });
-        healthy.with_context(|| tracker.process.log_tail())?;
+        healthy.with_context(|| tracker.process.report())?;
         Ok(tracker)
     }
 
@@ -147,13 +145,13 @@ impl Tracker {
     /// Returns whether its log contains a text.
     #[must_use]
     pub fn has_logged(&self, text: &str) -> bool {
-        self.process.has_said(text)
+        self.process.log().contains(text)
     }
 
     /// Returns the end of its log.
     #[must_use]
     pub fn log_tail(&self) -> String {
-        self.process.log_tail()
+        self.process.report()
     }
 
     fn url(&self, protocol: Protocol) -> String {

@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::network::{Side, packet_socket};
+use crate::namespace::Namespace;
+use crate::network::{Side, index_of, packet_socket};
 
 /// The MAC address of the TAP device. It is administered locally.
 pub const MAC: &str = "02:00:00:00:00:07";
@@ -58,22 +59,29 @@ impl Vlan {
     #[must_use]
     pub fn connect(side: &Side, device: &str, number: u16) -> Self {
         Self::start(
-            side,
+            &side.namespace,
+            side.device,
             device,
             Rules { number, is_tagged: |_| true, is_for_tap: |frame| frame.starts_with(&MAC_BYTES) },
         )
     }
 
-    /// Connects a new TAP device in a namespace to its interface, with UDP datagrams in the VLAN of this number, and all other
+    /// Connects a new TAP device in a namespace to an interface in it, with UDP datagrams in the VLAN of this number, and all other
     /// frames outside of it.
     #[must_use]
-    pub fn connect_datagrams(side: &Side, device: &str, number: u16) -> Self {
-        Self::start(side, device, Rules { number, is_tagged: is_datagram, is_for_tap: |_| true })
+    pub fn connect_datagrams(namespace: &Namespace, interface: &str, device: &str, number: u16) -> Self {
+        Self::start(
+            namespace,
+            interface,
+            device,
+            Rules { number, is_tagged: is_datagram, is_for_tap: |_| true },
+        )
     }
 
-    fn start(side: &Side, device: &str, rules: Rules) -> Self {
-        let (tap, socket) = side.run(|| (open_tap(device).unwrap(), packet_socket(side.index)));
-        side.command(&format!("ip link set {device} address {MAC} up"));
+    fn start(namespace: &Namespace, interface: &str, device: &str, rules: Rules) -> Self {
+        let open = || (open_tap(device).unwrap(), packet_socket(index_of(interface)));
+        let (tap, socket) = namespace.run(open);
+        namespace.ip(&format!("link set {device} address {MAC} up\n")).unwrap();
         let is_ended = Arc::<AtomicBool>::default();
         let ended = Arc::clone(&is_ended);
         let body = move || {

@@ -3,79 +3,51 @@
 //! `browser.mjs` drives it and prints what it finds; this file says what that has to be.
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use shoal_testkit::client::udp::Client;
+use shoal_testkit::process;
 use shoal_testkit::tools;
+use shoal_testkit::tracker::Tracker;
 
-/// A tracker on free ports of the loopback address. Killed on drop.
-struct Tracker {
-    child: Child,
-    udp: String,
-    http: String,
-    control: String,
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Starts a tracker on free ports of the loopback address.
+fn start(settings: &[(&str, &str)]) -> Result<Tracker> {
+    let mut command = process::command(tools::shoal()?);
+    for listener in ["SHOAL_UDP_LISTEN", "SHOAL_HTTP_LISTEN", "SHOAL_CONTROL_LISTEN"] {
+        command.env(listener, "127.0.0.1:0");
+    }
+    command.env("SHOAL_LOG_FORMAT", "json").env("SHOAL_WORKERS_COUNT", "2");
+    command.env("SHOAL_STATISTICS_PAGE", "true").env("SHOAL_STORE_MEMORY_MAX", "64MiB");
+    Ok(Tracker::start(command.envs(settings.iter().copied()), PATIENCE))
 }
 
-impl Tracker {
-    fn start(settings: &[(&str, &str)]) -> Result<Self> {
-        let mut command = Command::new(tools::shoal()?);
-        let inherited = std::env::vars_os().map(|(name, _)| name);
-        for name in inherited.filter(|name| name.as_encoded_bytes().starts_with(b"SHOAL_")) {
-            command.env_remove(name);
-        }
-        for listener in ["SHOAL_UDP_LISTEN", "SHOAL_HTTP_LISTEN", "SHOAL_CONTROL_LISTEN"] {
-            command.env(listener, "127.0.0.1:0");
-        }
-        command
-            .env("SHOAL_LOG_FORMAT", "json")
-            .env("SHOAL_WORKERS_COUNT", "2")
-            .env("SHOAL_STATISTICS_PAGE", "true");
-        command.env("SHOAL_STORE_MEMORY_MAX", "64MiB").envs(settings.iter().copied());
-        let mut child = command.stderr(Stdio::piped()).spawn()?;
-        let mut log = BufReader::new(child.stderr.take().context("it was asked for")?).lines();
-        let ready = log.by_ref().map_while(Result::ok).find(|line| line.contains("\"ready\""));
-        let ready: Value = serde_json::from_str(&ready.context("the tracker did not start")?)?;
-        // The pipe of the log is read to its end, so that the tracker never waits for it.
-        std::thread::spawn(move || log.for_each(drop));
-        let address = |field: &str| ready["fields"][field].as_str().unwrap_or_default().to_owned();
-        Ok(Self { child, udp: address("udp"), http: address("http"), control: address("control") })
-    }
-
-    /// Lets the tracker refuse a request and serve another one, over UDP (BEP 15).
-    fn use_it(&self) -> Result<()> {
-        let client = Client::bind(None, self.udp.parse()?, Duration::from_secs(10), 1)?;
-        let id = client.connect()?.to_be_bytes();
-        // An action that is not defined, with the right connection id.
-        client.ask(&[id, [0, 0, 0, 9, 0, 0, 0, 1]].concat())?;
-        Ok(())
-    }
-
-    /// Returns what the browser finds.
-    fn browse(&self, token: &str) -> Result<Value> {
-        let state = tempfile::tempdir()?;
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/status_page/browser.mjs");
-        let mut driver = Command::new(tools::program("node")?);
-        driver.arg(script).arg(tools::program("chromium")?).arg(format!("http://{}/", self.control));
-        driver.arg(format!("http://{}/stats", self.http));
-        driver.arg(state.path()).arg(token).env("HOME", state.path());
-        let output = driver.output()?;
-        let log = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.success(), "{log}");
-        serde_json::from_slice(&output.stdout).with_context(|| log.into_owned())
-    }
+/// Lets the tracker refuse a request and serve another one, over UDP (BEP 15).
+fn use_it(tracker: &Tracker) -> Result<()> {
+    let client = Client::bind(None, tracker.udp[0], PATIENCE, 1)?;
+    let id = client.connect()?.to_be_bytes();
+    // An action that is not defined, with the right connection id.
+    client.ask(&[id, [0, 0, 0, 9, 0, 0, 0, 1]].concat())?;
+    Ok(())
 }
 
-impl Drop for Tracker {
-    fn drop(&mut self) {
-        // Both fail if it has ended already, which is as good.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Returns what the browser finds.
+fn browse(tracker: &Tracker, token: &str) -> Result<Value> {
+    let state = tempfile::tempdir()?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/status_page/browser.mjs");
+    let mut driver = Command::new(tools::program("node")?);
+    driver.arg(script).arg(tools::program("chromium")?).arg(format!("http://{}/", tracker.control));
+    driver.arg(format!("http://{}/stats", tracker.http[0]));
+    driver.arg(state.path()).arg(token).env("HOME", state.path());
+    let output = driver.output()?;
+    let log = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{log}");
+    serde_json::from_slice(&output.stdout).with_context(|| log.into_owned())
 }
 
 fn check(found: &Value) {
@@ -105,9 +77,9 @@ fn check(found: &Value) {
 
 #[test]
 fn the_page_is_clean_at_both_sizes_and_its_figures_are_those_of_the_metrics() -> Result<()> {
-    let tracker = Tracker::start(&[])?;
-    tracker.use_it()?;
-    let found = tracker.browse("")?;
+    let tracker = start(&[])?;
+    use_it(&tracker)?;
+    let found = browse(&tracker, "")?;
     check(&found);
     let stats = &found["figures"]["stats"];
     // One request for a connection id, and one that is refused.
@@ -131,9 +103,8 @@ fn the_page_is_clean_at_both_sizes_and_its_figures_are_those_of_the_metrics() ->
 
 #[test]
 fn a_cluster_whose_nats_is_away_is_shown() -> Result<()> {
-    let tracker =
-        Tracker::start(&[("SHOAL_CLUSTER_SERVERS", "nats://127.0.0.1:1"), ("SHOAL_CLUSTER_NODE", "one")])?;
-    let found = tracker.browse("")?;
+    let tracker = start(&[("SHOAL_CLUSTER_SERVERS", "nats://127.0.0.1:1"), ("SHOAL_CLUSTER_NODE", "one")])?;
+    let found = browse(&tracker, "")?;
     check(&found);
     let cluster = &found["figures"]["stats"]["cluster"];
     assert_eq!((&cluster["node"], &cluster["connected"]), (&json!("one"), &json!(false)));
@@ -143,7 +114,7 @@ fn a_cluster_whose_nats_is_away_is_shown() -> Result<()> {
 #[test]
 fn a_token_is_asked_for_and_kept_in_the_tab() -> Result<()> {
     let token = "0123456789abcdef0123456789abcdef";
-    let tracker = Tracker::start(&[("SHOAL_CONTROL_READ_TOKEN", token)])?;
-    check(&tracker.browse(token)?);
+    let tracker = start(&[("SHOAL_CONTROL_READ_TOKEN", token)])?;
+    check(&browse(&tracker, token)?);
     Ok(())
 }

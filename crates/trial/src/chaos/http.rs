@@ -14,12 +14,11 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-use shoal_load::info_hash;
+use shoal_load::{Arrivals, info_hash, nanoseconds};
 
 use crate::chaos::http_response::{Response, parse};
-use crate::chaos::load::{LoadPlan, torrent_of_peer};
+use crate::chaos::load::{LoadPlan, Shared, take, torrent_of_peer};
 use crate::chaos::record::{Ledger, Outcome};
-use crate::clock::{Schedule, Shared, nanoseconds};
 
 /// Most connections of the lane with a connection for each request. Further requests wait.
 const IN_FLIGHT_MAX: usize = 4096;
@@ -87,7 +86,7 @@ impl HttpLane {
 
     /// Sends `rate` requests a second until the load ends, and returns their records.
     pub(crate) fn run(mut self, rate: f64, shared: &Arc<Shared>) -> Ledger {
-        let mut schedule = Schedule::new(shared.clock.now_ns(), rate);
+        let mut arrivals = Arrivals::new(shared.clock.now_ns(), rate);
         let mut events = Vec::with_capacity(BATCH);
         loop {
             let now_ns = shared.clock.now_ns();
@@ -97,12 +96,12 @@ impl HttpLane {
             }
             for _ in 0..BATCH {
                 let now_ns = shared.clock.now_ns();
-                let Some(due_ns) = schedule.take(now_ns, shared.ended_ns()) else { break };
+                let Some(due_ns) = take(&mut arrivals, now_ns, shared.ended_ns()) else { break };
                 self.ledger.sent(due_ns, now_ns);
                 self.waiting.extend(self.ledger.push(due_ns).map(|number| (number, due_ns)));
             }
             self.start_waiting(shared);
-            let wait = Duration::from_nanos(schedule.next_ns().saturating_sub(shared.clock.now_ns()));
+            let wait = Duration::from_nanos(arrivals.at(0).saturating_sub(shared.clock.now_ns()));
             let timeout = Timespec { tv_sec: 0, tv_nsec: wait.min(WAIT_MAX).subsec_nanos().into() };
             events.clear();
             // A signal ends the wait early.

@@ -9,14 +9,15 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use shoal_load::{Arrivals, Clock, nanoseconds};
 
 use crate::chaos::http::HttpLane;
 use crate::chaos::record::{Lane, Ledger};
 use crate::chaos::udp::{SOCKETS, UdpLane};
-use crate::clock::Shared;
 
 /// Most peers of the load.
 const LOAD_PEERS_MAX: usize = 1 << 20;
@@ -130,5 +131,82 @@ impl Load {
 impl Drop for Load {
     fn drop(&mut self) {
         self.shared.cancel();
+    }
+}
+
+/// The state that the threads of a load share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    /// When the last request was due that has an answer, on any lane.
+    pub(crate) last_answered_due_ns: AtomicU64,
+    /// The time after which no request is due any more; [`u64::MAX`] while the load goes on.
+    end_ns: AtomicU64,
+    /// Ends the load at once.
+    cancel: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            clock: Clock::start(),
+            last_answered_due_ns: AtomicU64::new(0),
+            end_ns: AtomicU64::new(u64::MAX),
+            cancel: AtomicBool::new(false),
+        }
+    }
+
+    /// Records that a request has an answer.
+    pub(crate) fn answered(&self, due_ns: u64) {
+        self.last_answered_due_ns.fetch_max(due_ns, Ordering::Relaxed);
+    }
+
+    /// Ends the schedule now; requests in flight may still be answered.
+    pub(crate) fn end(&self) {
+        self.end_ns.store(self.clock.now_ns(), Ordering::Relaxed);
+    }
+
+    /// Ends the load at once.
+    pub(crate) fn cancel(&self) {
+        self.end();
+        self.cancel.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns when the schedule ended, if it has.
+    pub(crate) fn ended_ns(&self) -> Option<u64> {
+        Some(self.end_ns.load(Ordering::Relaxed)).filter(|end_ns| *end_ns != u64::MAX)
+    }
+
+    /// Returns whether a thread of the load has nothing left to do: the schedule has ended, and either nothing is in
+    /// flight or the grace time is over.
+    pub(crate) fn is_over(&self, now_ns: u64, grace: Duration, in_flight: bool) -> bool {
+        let Some(ended_ns) = self.ended_ns() else { return false };
+        let grace_is_over = now_ns >= ended_ns.saturating_add(nanoseconds(grace));
+        !in_flight || grace_is_over || self.cancel.load(Ordering::Relaxed)
+    }
+}
+
+/// Takes the next request if it is due, and returns when it was due. Nothing is due from `ended_ns` on.
+pub(crate) fn take(arrivals: &mut Arrivals, now_ns: u64, ended_ns: Option<u64>) -> Option<u64> {
+    let due_ns = arrivals.at(0);
+    let is_due = due_ns <= now_ns && ended_ns.is_none_or(|ended_ns| due_ns < ended_ns);
+    is_due.then(|| {
+        arrivals.pass(1);
+        due_ns
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_makes_up_for_a_stall_and_ends() {
+        let mut arrivals = Arrivals::new(1000, 1e6);
+        assert_eq!(take(&mut arrivals, 999, None), None);
+        assert_eq!(take(&mut arrivals, 1000, None), Some(1000));
+        let after_a_stall: Vec<u64> = std::iter::from_fn(|| take(&mut arrivals, 4500, None)).collect();
+        assert_eq!(after_a_stall, [2000, 3000, 4000]);
+        assert_eq!(take(&mut arrivals, 9000, Some(5000)), None, "it has ended");
     }
 }

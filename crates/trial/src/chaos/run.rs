@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use shoal_compare::load::LoadSpec;
 use shoal_compare::topology::{allowed, keep_on};
-use shoal_load::{Pace, Plan, Progress, Report, Stop, Watch, udp};
+use shoal_load::{Clock, Pace, Plan, Progress, Report, Stop, Watch, udp};
 
 use crate::chaos::disk;
 use crate::chaos::event::EventKind;
@@ -22,7 +22,6 @@ use crate::chaos::socket_drops;
 use crate::chaos::threshold::{Threshold, judge};
 use crate::chaos::tracker::{Subject, Tracker};
 use crate::chaos::websocket::WebSockets;
-use crate::clock::Clock;
 
 /// A run against one tracker.
 #[derive(Clone, Debug)]

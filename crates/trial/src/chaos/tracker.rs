@@ -19,10 +19,11 @@ use shoal_compare::load::LoadSpec;
 use shoal_compare::port;
 use shoal_compare::process::{Process, Program};
 use shoal_compare::template::Values;
+use shoal_load::{Clock, nanoseconds};
+use shoal_testkit::process::resident_bytes;
 use tempfile::TempDir;
 
 use crate::chaos::disk::{self, StateDisk};
-use crate::clock::{Clock, nanoseconds};
 
 const POLL: Duration = Duration::from_millis(2);
 
@@ -102,11 +103,11 @@ impl Tracker {
 
     /// Starts it again.
     pub(crate) fn start_again(&mut self) -> Result<()> {
-        self.process.start_again(&self.program).context("cannot start the tracker again")
+        self.program.start_again(&mut self.process).context("cannot start the tracker again")
     }
 
     /// Returns whether any of its processes runs.
-    pub(crate) fn is_running(&mut self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         !self.process.members().is_empty()
     }
 
@@ -196,20 +197,13 @@ impl Tracker {
     }
 
     /// Returns the resident memory of all its processes in bytes, if the kernel tells it.
-    pub(crate) fn resident_bytes(&mut self) -> Option<u64> {
-        let of = |pid: Pid| {
-            let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
-            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-            let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-            Some(kib * 1024)
-        };
-        self.process.members().into_iter().map(of).sum()
+    pub(crate) fn resident_bytes(&self) -> Option<u64> {
+        self.process.members().into_iter().map(resident_bytes).sum()
     }
 
     /// Returns the end of its output, for a message.
     pub(crate) fn last_words(&self) -> String {
-        let mut lines = self.process.log_tail();
-        lines.drain(..lines.len().saturating_sub(LAST_LINES));
+        let lines = self.process.log_tail(LAST_LINES);
         if lines.is_empty() { String::new() } else { format!("; its output: {}", lines.join(" | ")) }
     }
 

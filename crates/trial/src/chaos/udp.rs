@@ -12,12 +12,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use shoal_base::{Event, PeerId};
-use shoal_load::info_hash;
+use shoal_load::{Arrivals, info_hash};
 use shoal_wire::udp::{Announce, ConnectionId, Options, Reply, Request, TransactionId};
 
-use crate::chaos::load::{LoadPlan, torrent_of_peer};
+use crate::chaos::load::{LoadPlan, Shared, take, torrent_of_peer};
 use crate::chaos::record::{Ledger, Outcome, Record};
-use crate::clock::{Schedule, Shared};
 
 /// The number of sockets, each with an address of its own, so that a tracker with several sockets uses all of them.
 pub(crate) const SOCKETS: usize = 8;
@@ -90,7 +89,7 @@ impl UdpLane {
 
     /// Sends `rate` requests a second until the load ends, and returns their records.
     pub(crate) fn run(mut self, rate: f64, shared: &Arc<Shared>) -> Ledger {
-        let mut schedule = Schedule::new(shared.clock.now_ns(), rate);
+        let mut arrivals = Arrivals::new(shared.clock.now_ns(), rate);
         let mut packet = [0; PACKET_BYTES_MAX];
         loop {
             let now_ns = shared.clock.now_ns();
@@ -98,13 +97,15 @@ impl UdpLane {
                 return self.ledger;
             }
             for _ in 0..BATCH {
-                let Some(due_ns) = schedule.take(shared.clock.now_ns(), shared.ended_ns()) else { break };
+                let Some(due_ns) = take(&mut arrivals, shared.clock.now_ns(), shared.ended_ns()) else {
+                    break;
+                };
                 self.send(due_ns, shared, &mut packet);
             }
             for socket in 0..SOCKETS {
                 self.receive(socket, shared, &mut packet);
             }
-            self.wait(schedule.next_ns().saturating_sub(shared.clock.now_ns()));
+            self.wait(arrivals.at(0).saturating_sub(shared.clock.now_ns()));
         }
     }
 

@@ -8,9 +8,10 @@
 
 use std::env;
 use std::fs;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use shoal_testkit::namespace::Namespace;
 
 use crate::siege::address::PREFIXES_V6;
 
@@ -33,31 +34,31 @@ pub fn is_inside() -> Result<bool> {
     Ok(true)
 }
 
-/// Runs this program again inside, with the same arguments, and returns its exit code.
+/// Runs this program again inside, where the loopback interface has whole prefixes of IPv6 addresses, with the same arguments, and
+/// returns its exit code.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the namespace.
 pub fn enter() -> Result<ExitCode> {
-    let mut command = Command::new("unshare");
-    if !rustix::process::geteuid().is_root() {
-        command.args(["--user", "--map-root-user"]);
+    let namespace = Namespace::new()?;
+    let mut lines = "link set lo up\n".to_owned();
+    for prefix in PREFIXES_V6 {
+        lines += &format!("route add local {prefix} dev lo\n");
     }
+    namespace.ip(&lines)?;
     let program = env::current_exe().context("cannot locate this program")?;
-    command.args(["--net", "--"]).arg(program).args(env::args_os().skip(1)).env(OUTSIDE, own()?);
-    let status = command.status().context("cannot run unshare (package util-linux)")?;
+    let mut command = namespace.command(&program)?;
+    let status = command.args(env::args_os().skip(1)).env(OUTSIDE, own()?).status();
+    let status = status.context("cannot run nsenter (package util-linux)")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(2)))
 }
 
-/// Brings up the loopback interface, with whole prefixes of IPv6 addresses and all ports.
+/// Lets sockets have any address of the prefixes, and nearly all ports.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses.
 pub fn prepare() -> Result<()> {
-    ip(&["link", "set", "lo", "up"])?;
-    for prefix in PREFIXES_V6 {
-        ip(&["-6", "route", "add", "local", prefix, "dev", "lo"])?;
-    }
     // This allows binding any address of the prefixes, although no interface has it.
     set("/proc/sys/net/ipv6/ip_nonlocal_bind", "1")?;
     set("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")
@@ -78,13 +79,4 @@ fn own() -> Result<String> {
 
 fn set(file: &str, value: &str) -> Result<()> {
     fs::write(file, value).with_context(|| format!("cannot write {value} to {file}"))
-}
-
-fn ip(arguments: &[&str]) -> Result<()> {
-    let mut command = Command::new("ip");
-    let output = command.args(arguments).stdin(Stdio::null()).output();
-    let output = output.context("cannot run ip (package iproute2)")?;
-    let errors = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {}: {}", arguments.join(" "), errors.trim());
-    Ok(())
 }

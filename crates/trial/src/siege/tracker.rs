@@ -6,17 +6,18 @@
 //! and show that they succeed there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process};
+use shoal_testkit::process::{self, Process, wait_for};
 
 use crate::siege::address::{PROXIES, TRACKER_V4, TRACKER_V6};
 use crate::siege::attack::{FOLDER, PORT, Preparation};
@@ -45,11 +46,10 @@ pub struct Program {
 
 /// A running tracker, killed on drop.
 pub(crate) struct Tracker {
-    child: Child,
+    process: Process,
     /// The process that has taken over from that one, or 0.
     successor: AtomicI32,
     port: u16,
-    log: PathBuf,
     /// The program by which it was started, a link that attacks can replace.
     program: PathBuf,
     /// Whether SIGTERM was sent, since a second one would end the tracker at once.
@@ -130,13 +130,10 @@ impl Program {
             command.env(format!("SHOAL_{}", key.replace('.', "_").to_uppercase()), value);
         }
         command.env("RUNTIME_DIRECTORY", &folder);
-        let output = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output).spawn();
         let mut tracker = Tracker {
-            child: child.context("cannot start the tracker")?,
+            process: Process::start(command, &log).context("cannot start the tracker")?,
             successor: AtomicI32::new(0),
             port,
-            log,
             program,
             is_ending: AtomicBool::new(false),
             certificate,
@@ -167,17 +164,11 @@ impl Program {
     }
 }
 
-/// Returns the command of a tracker, in a clean environment. The tracker does not outlive this process.
+/// Returns the command of a tracker with a limit on its open files.
 fn command(program: &Path, open_files_max: Option<u32>) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]);
-    if let Some(count) = open_files_max {
-        command.args(["prlimit", &format!("--nofile={count}:{count}"), "--"]);
-    }
-    command.arg(program);
-    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"SHOAL_")) {
-        command.env_remove(name);
-    }
+    let Some(count) = open_files_max else { return process::command(program) };
+    let mut command = process::command(Path::new("prlimit"));
+    command.arg(format!("--nofile={count}:{count}")).arg("--").arg(program);
     command
 }
 
@@ -218,29 +209,19 @@ impl Tracker {
         client.request(format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", self.control()).as_bytes())
     }
 
-    /// Returns the processor time so far, in nanoseconds, of all threads that still run (proc_pid_schedstat, first field).
+    /// Returns the processor time so far, in nanoseconds, of all threads that still run.
     pub(crate) fn cpu_ns(&self) -> u64 {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.pid().as_raw_nonzero()));
-        let tasks = tasks.into_iter().flatten().filter_map(Result::ok);
-        let times = tasks.filter_map(|task| {
-            let text = fs::read_to_string(task.path().join("schedstat")).ok()?;
-            text.split(' ').next()?.parse::<u64>().ok()
-        });
-        times.sum()
+        process::cpu_ns(self.pid())
     }
 
-    /// Returns the resident memory (proc_pid_status(5), `VmRSS`), or 0 after the end of the process.
+    /// Returns the resident memory, or 0 after the end of the process.
     pub(crate) fn resident_bytes(&self) -> u64 {
-        parse_bytes(&self.status(), "VmRSS:").unwrap_or(0)
+        process::resident_bytes(self.pid()).unwrap_or(0)
     }
 
-    /// Returns the maximum that the resident memory has ever had (`VmHWM`), or 0 after the end of the process.
+    /// Returns the maximum that the resident memory has ever had, or 0 after the end of the process.
     pub(crate) fn resident_peak_bytes(&self) -> u64 {
-        parse_bytes(&self.status(), "VmHWM:").unwrap_or(0)
-    }
-
-    fn status(&self) -> String {
-        fs::read_to_string(format!("/proc/{}/status", self.pid().as_raw_nonzero())).unwrap_or_default()
+        process::resident_peak_bytes(self.pid()).unwrap_or(0)
     }
 
     /// Returns the number of open files and sockets (proc_pid_fd(5)), or 0 after the end of the process.
@@ -258,7 +239,7 @@ impl Tracker {
 
     /// Returns the process that serves.
     fn pid(&self) -> Pid {
-        Pid::from_raw(self.successor.load(Ordering::Relaxed)).unwrap_or_else(|| Pid::from_child(&self.child))
+        Pid::from_raw(self.successor.load(Ordering::Relaxed)).unwrap_or_else(|| self.process.pid())
     }
 
     /// Makes a new process take over, and returns how long no request was answered.
@@ -268,15 +249,11 @@ impl Tracker {
     pub(crate) fn upgrade(&self) -> Result<Duration> {
         let old = self.pid();
         self.signal(Signal::USR2)?;
-        let deadline = measure::now() + START_TIME_MAX;
-        while measure::now() < deadline {
-            if let Some((new, gap_ms)) = self.handed().filter(|(new, _)| *new != old) {
-                self.successor.store(new.as_raw_nonzero().get(), Ordering::Relaxed);
-                return Ok(Duration::from_millis(gap_ms));
-            }
-            thread::sleep(CHECK_INTERVAL);
-        }
-        bail!("no new process has taken over:\n{}", self.log_tail());
+        let taken_over = || Ok(self.handed().filter(|(new, _)| *new != old));
+        let handed = wait_for("a new process should take over", START_TIME_MAX, taken_over);
+        let (new, gap_ms) = handed.with_context(|| self.log_tail())?;
+        self.successor.store(new.as_raw_nonzero().get(), Ordering::Relaxed);
+        Ok(Duration::from_millis(gap_ms))
     }
 
     /// Puts a script of the shell in the place of the program, which the next upgrade starts.
@@ -291,19 +268,14 @@ impl Tracker {
     /// # Errors
     /// Returns an error if it does not in time.
     pub(crate) fn wait_for_log(&self, text: &str) -> Result<()> {
-        let deadline = measure::now() + START_TIME_MAX;
-        while measure::now() < deadline {
-            if self.has_logged(text)? {
-                return Ok(());
-            }
-            thread::sleep(CHECK_INTERVAL);
-        }
-        bail!("{text:?} is not logged:\n{}", self.log_tail());
+        let logged = || Ok(self.has_logged(text).then_some(()));
+        wait_for(&format!("{text:?} should be logged"), START_TIME_MAX, logged)
+            .with_context(|| self.log_tail())
     }
 
     /// Returns whether the log contains a text.
-    pub(crate) fn has_logged(&self, text: &str) -> Result<bool> {
-        Ok(fs::read_to_string(&self.log)?.contains(text))
+    pub(crate) fn has_logged(&self, text: &str) -> bool {
+        self.process.log().contains(text)
     }
 
     /// Waits until nothing is bound to the UDP port, but no longer than `time_max`. Returns how long that took.
@@ -328,7 +300,7 @@ impl Tracker {
 
     /// Returns the last process that has taken over, and the gap in milliseconds.
     fn handed(&self) -> Option<(Pid, u64)> {
-        let log = fs::read_to_string(&self.log).ok()?;
+        let log = self.process.log();
         let line = log.lines().rfind(|line| line.contains("the new process serves"))?;
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         let pid = i32::try_from(line["fields"]["pid"].as_i64()?).ok()?;
@@ -337,10 +309,9 @@ impl Tracker {
 
     /// Returns the exit status, if the tracker has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
-        let status = self.child.try_wait().ok().flatten()?;
-        // A successor is not a child, so only its end can be seen.
-        let successor = Pid::from_raw(self.successor.load(Ordering::Relaxed));
-        successor.is_none_or(|pid| test_kill_process(pid).is_err()).then_some(status)
+        let status = self.process.ended().ok().flatten()?;
+        // A successor is not a child, but is in its group.
+        self.process.members().is_empty().then_some(status)
     }
 
     /// Stops the tracker with SIGTERM and returns how long that took.
@@ -352,57 +323,33 @@ impl Tracker {
         if self.ended().is_none() {
             self.signal(Signal::TERM)?;
         }
-        while measure::now() < began + STOP_TIME_MAX {
-            if let Some(status) = self.ended() {
-                ensure!(status.success(), "the tracker ended with {status}");
-                return Ok(measure::now() - began);
-            }
-            thread::sleep(CHECK_INTERVAL);
-        }
-        bail!("the tracker does not end after SIGTERM");
+        let status = wait_for("the tracker should end after SIGTERM", STOP_TIME_MAX, || Ok(self.ended()))?;
+        ensure!(status.success(), "the tracker ended with {status}");
+        Ok(measure::now() - began)
     }
 
     /// Returns the size of the log.
     pub(crate) fn log_bytes(&self) -> u64 {
-        fs::metadata(&self.log).map_or(0, |log| log.len())
+        measure::count(self.process.log().len())
     }
 
     /// Returns the last lines of the log.
     pub(crate) fn log_tail(&self) -> String {
-        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        let log = self.process.log();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(8)..].join("\n")
     }
 
     fn wait_until_healthy(&mut self) -> Result<()> {
-        let deadline = measure::now() + START_TIME_MAX;
-        while measure::now() < deadline {
+        let healthy = wait_for("the tracker should be healthy", START_TIME_MAX, || {
             if let Some(status) = self.ended() {
-                bail!("the tracker ended during its start with {status}:\n{}", self.log_tail());
+                bail!("the tracker ended during its start with {status}");
             }
-            if self.request_control("/health", START_TIME_MAX).is_ok_and(|response| response.status == 200) {
-                return Ok(());
-            }
-            thread::sleep(CHECK_INTERVAL);
-        }
-        bail!("the tracker is not healthy after its start:\n{}", self.log_tail())
+            let response = self.request_control("/health", START_TIME_MAX);
+            Ok(response.is_ok_and(|response| response.status == 200).then_some(()))
+        });
+        healthy.with_context(|| self.log_tail())
     }
-}
-
-impl Drop for Tracker {
-    fn drop(&mut self) {
-        // Both calls fail if the process has ended already.
-        let _ = kill_process(self.pid(), Signal::KILL);
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Parses an amount of memory from the text of `/proc/PID/status`.
-fn parse_bytes(status: &str, name: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// Returns the keys of a default configuration, as `section.key`.
@@ -420,13 +367,7 @@ fn keys(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{keys, parse_bytes};
-
-    #[test]
-    fn resident_memory_is_parsed_in_kib() {
-        assert_eq!(parse_bytes("VmHWM:\t  9 kB\nVmRSS:\t    5136 kB\n", "VmRSS:"), Some(5136 * 1024));
-        assert_eq!(parse_bytes("Name:\tshoal\n", "VmRSS:"), None);
-    }
+    use super::keys;
 
     #[test]
     fn keys_are_those_of_the_default_file() {

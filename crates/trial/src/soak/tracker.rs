@@ -4,19 +4,19 @@ use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::network::VethPair;
-use shoal_compare::process::{Process, Program};
+use shoal_compare::process::{Process, Program, TAIL_LINES_MAX};
+use shoal_load::Clock;
 use shoal_testkit::client::http::Client;
+use shoal_testkit::process::wait_for;
 use tempfile::TempDir;
 
 use super::counters::Counters;
-use crate::clock::{Clock, nanoseconds};
 
 const PORT: u16 = 6969;
 
@@ -29,7 +29,6 @@ const NETWORKS: u32 = 2000;
 
 /// How long a process may take to serve, to hand over, or to end.
 const PATIENCE: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(10);
 
 /// A tracker and its process, which ends with it.
 pub(super) struct Tracker<'p> {
@@ -75,7 +74,7 @@ impl<'p> Tracker<'p> {
     pub(super) fn upgrade(&mut self) -> Result<()> {
         let old = *self.process.members().first().context("the tracker does not run")?;
         rustix::process::kill_process(old, Signal::USR2).context("cannot signal the tracker")?;
-        self.wait_until("the old process still runs", |tracker| !tracker.process.members().contains(&old))?;
+        self.wait_until("the old process should end", |tracker| !tracker.process.members().contains(&old))?;
         ensure!(
             !self.process.members().is_empty(),
             "the tracker ended instead of handing over: {}",
@@ -92,7 +91,7 @@ impl<'p> Tracker<'p> {
         self.wait_until_it_has_ended()?;
         let ending = Duration::from_nanos(clock.now_ns());
         self.pair
-            .on_tracker_side(|| self.process.start_again(&self.program))?
+            .on_tracker_side(|| self.program.start_again(&mut self.process))?
             .context("cannot start the tracker again")?;
         self.wait_until_it_serves()?;
         Ok(ending)
@@ -105,37 +104,24 @@ impl<'p> Tracker<'p> {
     }
 
     fn wait_until_it_has_ended(&mut self) -> Result<()> {
-        self.wait_until("the tracker does not end", |tracker| tracker.process.members().is_empty())
+        self.wait_until("the tracker should end", |tracker| tracker.process.members().is_empty())
     }
 
     /// Waits until it has its data path.
     pub(super) fn wait_until_it_serves(&mut self) -> Result<()> {
-        self.wait_until("the tracker does not serve", |tracker| {
+        self.wait_until("the tracker should serve", |tracker| {
             tracker.try_counters().is_ok_and(|counters| counters.frames > 0)
         })
     }
 
-    fn wait_until(&mut self, problem: &str, is_true: impl Fn(&mut Self) -> bool) -> Result<()> {
-        let clock = Clock::start();
-        while !is_true(self) {
-            ensure!(clock.now_ns() < nanoseconds(PATIENCE), "{problem}: {}", self.log());
-            thread::sleep(POLL);
-        }
-        Ok(())
+    fn wait_until(&self, what: &str, is_true: impl Fn(&Self) -> bool) -> Result<()> {
+        wait_for(what, PATIENCE, || Ok(is_true(self).then_some(()))).with_context(|| self.log())
     }
 
     /// Returns its counters and those of the kernel on its side. The listener may ask to be asked less often.
     pub(super) fn counters(&mut self) -> Result<Counters> {
-        let clock = Clock::start();
-        loop {
-            match self.try_counters() {
-                Ok(counters) => return Ok(counters),
-                Err(error) if clock.now_ns() > nanoseconds(PATIENCE) => {
-                    return Err(error.context(format!("the tracker has no metrics: {}", self.log())));
-                }
-                Err(_) => thread::sleep(POLL),
-            }
-        }
+        let counters = wait_for("the tracker should have metrics", PATIENCE, || Ok(self.try_counters().ok()));
+        counters.with_context(|| self.log())
     }
 
     fn try_counters(&self) -> Result<Counters> {
@@ -149,7 +135,7 @@ impl<'p> Tracker<'p> {
     }
 
     fn log(&self) -> String {
-        self.process.log_tail().join(" | ")
+        self.process.log_tail(TAIL_LINES_MAX).join(" | ")
     }
 }
 

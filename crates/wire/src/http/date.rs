@@ -6,7 +6,6 @@ use std::time::UNIX_EPOCH;
 
 use httpdate::HttpDate;
 
-/// The length of every date in bytes.
 const DATE_BYTES: usize = 29;
 
 /// The last second of the year 9999, the largest year of four digits.

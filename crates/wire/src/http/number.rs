@@ -17,7 +17,6 @@ pub(crate) fn push(mut number: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns the last decimal digit of `number`.
 pub(super) fn digit(number: u64) -> u8 {
     b'0' + u8::try_from(number % 10).expect("a remainder below 10")
 }

@@ -10,7 +10,6 @@
 /// The entry of [`DIGITS`] for a byte that is not a hexadecimal digit.
 const NO_DIGIT: u8 = 0xff;
 const HEX: &[u8; 16] = b"0123456789abcdef";
-/// The value of each hexadecimal digit.
 const DIGITS: [u8; 256] = {
     let mut table = [NO_DIGIT; 256];
     let mut value: u8 = 0;

@@ -155,7 +155,7 @@ pub fn scrape_end(min_request_interval_s: Option<u32>, out: &mut Vec<u8>) {
     out.push(b'e');
 }
 
-/// The form of a scrape of all torrents: that of BEP 48, or one of opentracker's lists (`mode=tpbs`).
+/// The form of a scrape of all torrents: BEP 48, or one of opentracker's lists (`mode=tpbs`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScrapeFormat {
     /// The dictionary of BEP 48.

@@ -77,7 +77,6 @@ pub struct ScrapeEntry {
     pub leechers: U32,
 }
 
-/// The head of all replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Head {

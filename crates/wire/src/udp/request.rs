@@ -65,7 +65,6 @@ pub struct Announce {
     pub port: U16,
 }
 
-/// The head of all requests.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 struct Head {

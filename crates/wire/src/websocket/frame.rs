@@ -202,7 +202,6 @@ pub fn write_text(out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     out[start..][..head_bytes].copy_from_slice(&head[..head_bytes]);
 }
 
-/// Returns a head and the number of its bytes.
 fn head(
     opcode: Opcode,
     fin: bool,

@@ -115,7 +115,6 @@ impl<'j> Reader<'j> {
         self.items(b'[', item)
     }
 
-    /// Reads one string.
     fn string(&mut self) -> Result<Text<'j>, JsonError> {
         self.skip_space();
         let start = self.at;

@@ -131,7 +131,7 @@ pub enum Fault {
     /// The id of the answered offer is invalid.
     #[error("offer_id is not a string of at most {} characters up to U+00FF", super::OFFER_ID_BYTES_MAX)]
     OfferId,
-    /// An answer has a different form from those of clients.
+    /// An answer does not have the form that clients use.
     #[error("answer is neither an object nor a string")]
     Answer,
     /// An answer exceeds the limit.
@@ -406,7 +406,6 @@ fn read_offers(reader: &mut Reader<'_>, limits: &Limits, storage: &mut Storage) 
     })
 }
 
-/// Reads an offer. Returns `None` if it is invalid.
 fn read_offer(reader: &mut Reader<'_>, limits: &Limits) -> Result<Option<OfferRange>, JsonError> {
     if reader.kind()? != b'{' {
         return reader.value().map(|_| None);

@@ -54,7 +54,6 @@ impl<'j> Text<'j> {
         }
     }
 
-    /// Returns whether this is `name`.
     pub(super) fn is(self, name: &str) -> bool {
         self.name(&mut NameBuffer::default()) == name.as_bytes()
     }

@@ -73,7 +73,6 @@ impl Sum {
         u16::from_be(u16::try_from(sum).unwrap_or(u16::MAX))
     }
 
-    /// Returns the checksum to write into a header.
     pub(super) fn checksum(self) -> u16 {
         !self.fold()
     }

@@ -10,7 +10,6 @@ const SIOCETHTOOL: u32 = 0x8946;
 /// The length of a name with its end, `IFNAMSIZ`.
 const NAME_BYTES: usize = 16;
 
-/// Requests about one interface.
 #[derive(Debug)]
 pub(super) struct Request<'s> {
     socket: BorrowedFd<'s>,

@@ -36,7 +36,6 @@ const LINK_BYTES: usize = 16;
 /// The kernel fills no larger buffer.
 const REPLY_BYTES_MAX: usize = 32 << 10;
 
-/// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Device {
     pub(super) index: u32,

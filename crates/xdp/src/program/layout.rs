@@ -20,7 +20,6 @@ pub(super) const BACKLOG_REDIRECTED: usize = 0;
 pub(super) const BACKLOG_CONSUMED: usize = 8;
 pub(super) const BACKLOG_FRAMES_MAX: usize = 9;
 
-/// Number of counters.
 pub(super) const COUNTS: usize = 32;
 
 /// Cells of a line of token buckets, of 8 bytes each.

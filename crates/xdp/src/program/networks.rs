@@ -8,7 +8,6 @@ use aya::maps::{LpmTrie, MapData, MapError};
 /// A network with addresses of `N` bytes: first address, length of the prefix, flags.
 pub(super) type Entry<const N: usize> = ([u8; N], u8, u32);
 
-/// The networks of a family.
 pub(super) struct Networks<const N: usize> {
     trie: LpmTrie<MapData, [u8; N], u32>,
     /// The contents of the trie, sorted, each network once. After a failed removal, this list may contain more than the

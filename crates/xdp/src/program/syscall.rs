@@ -74,7 +74,6 @@ pub(super) fn create_link(
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Replaces the program of a link.
 pub(super) fn update_link(link: BorrowedFd<'_>, program: BorrowedFd<'_>) -> Result<(), Errno> {
     let (link_fd, program_fd) = (number(link)?, number(program)?);
     let mut attributes = LinkUpdate { link_fd, program_fd, flags: 0, former_program_fd: 0 };

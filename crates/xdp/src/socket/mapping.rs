@@ -18,7 +18,6 @@ use super::ring::Memory;
 /// `XDP_RING_NEED_WAKEUP`.
 const NEED_WAKEUP: u32 = 1;
 
-/// A mapping of a descriptor.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,

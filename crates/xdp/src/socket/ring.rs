@@ -10,7 +10,6 @@ use super::sync::{AtomicU32, Ordering};
 
 /// The shared memory of a ring.
 pub(crate) trait Memory {
-    /// An entry of the ring.
     type Entry: Copy;
 
     /// The index after the last filled entry.

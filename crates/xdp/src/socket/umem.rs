@@ -56,7 +56,6 @@ const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// The numbers of frames and ring entries, and the queue to which the socket is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sizes {
-    /// The number of frames.
     pub(super) frames: u32,
     /// The entries of the four rings, powers of two.
     pub(super) fill: u32,
@@ -68,7 +67,6 @@ pub(super) struct Sizes {
     pub(super) queue: u32,
 }
 
-/// The owner of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Owner {

@@ -41,7 +41,7 @@ impl<E> Node<E> {
             swarms.forget(from);
         }
         if swarms.adopt(from, block).is_err() {
-            // Without this block, the snapshot does not replace what is missing.
+            // Without this block, the snapshot does not replace the missing data.
             self.fail_fetch(now_ms);
             return Err(Malformed);
         }
@@ -92,7 +92,7 @@ impl<E> Node<E> {
         }
     }
 
-    /// Begins the streams of nodes behind the batches that a snapshot contains.
+    /// Begins the streams of nodes after the batches that a snapshot contains.
     pub(super) fn begin_streams<S: Swarms<Export = E>>(
         &mut self,
         heads: Heads<'_>,

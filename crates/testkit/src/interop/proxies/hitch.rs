@@ -5,8 +5,8 @@ use std::fs;
 use anyhow::{Context, Result};
 
 use super::{ProxyEnvironment, create_directory};
-use crate::interop::process::Process;
 use crate::interop::route::{HITCH_V1_PORT, HITCH_V2_PORT, PROXY_HEADER_PORT};
+use crate::process::Process;
 use crate::tools::HITCH;
 
 /// The version of the PROXY header that hitch writes.
@@ -47,5 +47,5 @@ pub(super) fn start(environment: ProxyEnvironment<'_>, header: Header) -> Result
     };
     HITCH.set_library_path(&mut hitch)?;
     hitch.arg("--config").arg(&file);
-    Process::spawn(name, hitch, environment.directory)
+    Process::start(hitch, &environment.directory.join(format!("{name}.log"))).context("cannot start hitch")
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result};
 
 use super::{ProxyEnvironment, create_directory};
-use crate::interop::process::Process;
 use crate::interop::route::{HTTP_PORT, HTTPS_PORT, NGINX_STREAM_PORT, PROXY_HEADER_TLS_PORT, TRACKER_PORT};
+use crate::process::Process;
 use crate::tools::{NGINX, NGINX_STREAM};
 
 pub(super) fn start(environment: ProxyEnvironment<'_>) -> Result<Process> {
@@ -71,5 +71,5 @@ pub(super) fn start(environment: ProxyEnvironment<'_>) -> Result<Process> {
     let mut nginx = environment.host.command_at(&NGINX.path()?)?;
     NGINX.set_library_path(&mut nginx)?;
     nginx.args(["-e", "stderr", "-p"]).arg(&directory).arg("-c").arg(&file);
-    Process::spawn("nginx", nginx, environment.directory)
+    Process::start(nginx, &environment.directory.join("nginx.log")).context("cannot start nginx")
 }
