@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde_json::json;
-use shoal_testkit::client::websocket::{Frame, WebSocket};
+use shoal_testkit::client::websocket::WebSocket;
 use shoal_testkit::client::{http, udp};
 
 use super::tracker::{Tracker, now_ms};
@@ -142,7 +142,7 @@ impl Browser {
         self.0.send(&message).unwrap();
         let mut has_offer = false;
         loop {
-            let Frame::Text(message) = self.0.read().unwrap() else { continue };
+            let message = self.0.receive().unwrap();
             has_offer |= message["offer"].is_object();
             let is_refused = message["failure reason"].is_string();
             if !is_refused && !message["interval"].is_number() {
