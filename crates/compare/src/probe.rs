@@ -4,11 +4,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use shoal_base::{Event, InfoHash, PeerId};
 use shoal_testkit::client::http::{Client, announce_target, get};
 use shoal_testkit::client::tls::{self, Tls};
-use shoal_testkit::client::websocket::{Frame, WebSocket, text};
+use shoal_testkit::client::websocket::{WebSocket, text};
 use shoal_testkit::client::{Stream, tcp, udp};
 use shoal_wire::webtorrent::request::{AnnounceRequest, Style};
 
@@ -150,16 +150,9 @@ impl Endpoint {
         let mut message = Vec::new();
         announce.encode(Style::Raw, &mut message);
         socket.send_raw(&text(&message))?;
-        loop {
-            match socket.read()? {
-                // An echo returns the announce, which is not a message of a tracker.
-                Frame::Text(message) => {
-                    return Ok((message["failure reason"].as_str().map(str::to_owned), tcp));
-                }
-                Frame::Close(..) => bail!("the tracker closed the WebSocket"),
-                Frame::Ping | Frame::Pong(_) => {}
-            }
-        }
+        // An echo returns the announce, which is not a message of a tracker.
+        let refusal = socket.receive()?["failure reason"].as_str().map(str::to_owned);
+        Ok((refusal, tcp))
     }
 
     fn connect(&self, source: Option<IpAddr>) -> Result<(Box<dyn Stream>, TcpStream)> {

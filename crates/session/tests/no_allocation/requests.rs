@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::ClientConnection;
 use shoal_base::transport::stream::{Next, StreamService};
+use shoal_testkit::client::tls::Tls;
 
 use super::{open, service};
 
@@ -82,16 +81,7 @@ fn tls() -> (shoal_session::tls::Server, ClientConnection) {
     let server =
         shoal_session::tls::Server::load(&[shoal_session::tls::CertificateFiles { chain, key: Some(key) }])
             .unwrap();
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(certificate.certificate_pem.as_bytes()).unwrap()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let client = ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap();
-    (server, client)
+    (server, Tls::trusting(&certificate.certificate_pem).unwrap().begin("localhost").unwrap())
 }
 
 #[test]

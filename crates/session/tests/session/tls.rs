@@ -2,13 +2,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
+use rustls::ClientConnection;
 use shoal_base::transport::stream::{Next, StreamService};
 use shoal_session::tls::{CertificateFiles, SelfSigned};
 use shoal_session::{Session, SessionSettings};
+use shoal_testkit::client::tls::Tls;
 use shoal_wire::proxy::encode_v2;
 
 use crate::harness::{INPUT_BYTES_MAX, Received, SECURE, SECURE_PROXIED, Tracker, announce, request};
@@ -31,15 +30,7 @@ impl Certificate {
     }
 
     fn client(&self) -> ClientConnection {
-        let mut roots = RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.0.certificate_pem.as_bytes()).unwrap()).unwrap();
-        let config =
-            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-                .with_safe_default_protocol_versions()
-                .unwrap()
-                .with_root_certificates(roots)
-                .with_no_client_auth();
-        ClientConnection::new(Arc::new(config), ServerName::try_from("localhost").unwrap()).unwrap()
+        Tls::trusting(&self.0.certificate_pem).unwrap().begin("localhost").unwrap()
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use shoal_testkit::client::websocket::{Frame, WebSocket};
+use shoal_testkit::client::websocket::WebSocket;
 
 use super::nodes::Nodes;
 use super::tracker::now_ms;
@@ -102,7 +102,7 @@ impl Browser {
     /// Waits for a message with this member.
     fn receive(&mut self, member: &str) -> Value {
         loop {
-            let Frame::Text(message) = self.socket.read().unwrap() else { continue };
+            let message = self.socket.receive().unwrap();
             if !message[member].is_null() {
                 return message;
             }

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use serde_json::json;
-use shoal_testkit::client::websocket::{Frame, WebSocket};
+use shoal_testkit::client::websocket::WebSocket;
 use shoal_testkit::client::{http, udp};
 
 use super::tracker::{Tracker, now_ms};
@@ -49,13 +49,14 @@ impl Probe {
 
     /// Starts two peers of each protocol. Browsers count twice: their replies, and the offers that they receive.
     pub(crate) fn start_all(tracker: &Tracker, info_hash: [u8; 20]) -> Vec<Self> {
-        let (udp, http) = (tracker.udp, tracker.http);
-        let udp_client = UdpClient::open(udp);
-        let mut http_client = HttpClient::open(http);
+        let http = tracker.http;
+        let udp_client = udp::Client::bind(None, tracker.udp, Duration::from_millis(500), 20).unwrap();
+        udp_client.connect().unwrap();
+        let mut http_client = http::Client::open(None, http, None, PATIENCE).unwrap();
         let (mut first, mut second) = (Browser::open(http), Browser::open(http));
         vec![
-            Self::start(move |number| udp_client.announce(info_hash, port(number))),
-            Self::start(move |number| http_client.announce(info_hash, port(number))),
+            Self::start(move |number| announce_udp(&udp_client, info_hash, port(number))),
+            Self::start(move |number| announce_http(&mut http_client, info_hash, port(number))),
             Self::start(move |_| first.announce(&info_hash, b'a', false)),
             Self::start(move |_| second.announce(&info_hash, b'b', true)),
         ]
@@ -104,39 +105,21 @@ fn port(number: usize) -> u16 {
     if number.is_multiple_of(2) { 1001 } else { 1002 }
 }
 
-struct UdpClient(udp::Client);
-
-impl UdpClient {
-    fn open(tracker: SocketAddr) -> Self {
-        let client = udp::Client::bind(None, tracker, Duration::from_millis(500), 20).unwrap();
-        client.connect().unwrap();
-        Self(client)
-    }
-
-    fn announce(&self, info_hash: [u8; 20], port: u16) -> Reaction {
-        let announce = udp::Announce { numwant: 10, ..udp::Announce::leecher(info_hash, port) };
-        match self.0.announce(&announce) {
-            Ok(announced) => Reaction::to_peers(&announced.peers),
-            Err(error) if error.is::<udp::Refused>() => Reaction::Refused,
-            Err(error) => panic!("{error:?}"),
-        }
+fn announce_udp(client: &udp::Client, info_hash: [u8; 20], port: u16) -> Reaction {
+    let announce = udp::Announce { numwant: 10, ..udp::Announce::leecher(info_hash, port) };
+    match client.announce(&announce) {
+        Ok(announced) => Reaction::to_peers(&announced.peers),
+        Err(error) if error.is::<udp::Refused>() => Reaction::Refused,
+        Err(error) => panic!("{error:?}"),
     }
 }
 
-struct HttpClient(http::Client);
-
-impl HttpClient {
-    fn open(tracker: SocketAddr) -> Self {
-        Self(http::Client::open(None, tracker, None, PATIENCE).unwrap())
-    }
-
-    fn announce(&mut self, info_hash: [u8; 20], port: u16) -> Reaction {
-        let request = http::get(&http::announce_target(info_hash, port, "&compact=1"));
-        let response = self.0.request(&request).unwrap();
-        match response.refusal() {
-            Some(_) => Reaction::Refused,
-            None => Reaction::to_peers(&response.peers().unwrap()),
-        }
+fn announce_http(client: &mut http::Client, info_hash: [u8; 20], port: u16) -> Reaction {
+    let request = http::get(&http::announce_target(info_hash, port, "&compact=1"));
+    let response = client.request(&request).unwrap();
+    match response.refusal() {
+        Some(_) => Reaction::Refused,
+        None => Reaction::to_peers(&response.peers().unwrap()),
     }
 }
 
@@ -159,7 +142,7 @@ impl Browser {
         self.0.send(&message).unwrap();
         let mut has_offer = false;
         loop {
-            let Frame::Text(message) = self.0.read().unwrap() else { continue };
+            let message = self.0.receive().unwrap();
             has_offer |= message["offer"].is_object();
             let is_refused = message["failure reason"].is_string();
             if !is_refused && !message["interval"].is_number() {

@@ -91,13 +91,7 @@ impl Browser {
 
     /// The next message. Pings are answered on the way.
     pub(crate) fn receive(&mut self) -> Value {
-        loop {
-            match self.read() {
-                Frame::Text(message) => return message,
-                Frame::Ping | Frame::Pong(_) => {}
-                other @ Frame::Close(..) => panic!("{other:?}"),
-            }
-        }
+        self.socket.receive().expect("the tracker answers in time")
     }
 
     /// Sends a message and returns the reply.
@@ -111,7 +105,11 @@ impl Browser {
         let mut code = None;
         loop {
             match self.socket.read() {
-                Ok(Frame::Close(found, _)) => code = found,
+                Ok(Frame::Close(found, _)) => {
+                    code = found;
+                    // It may be the answer to a close of this end, after which the tracker reads no more.
+                    let _ = self.try_send_raw(&fragment(Opcode::Close, true, &[]));
+                }
                 Ok(_) => {}
                 Err(_) => return code,
             }
@@ -124,10 +122,10 @@ impl Browser {
         let mut messages = Vec::new();
         loop {
             match self.read() {
-                Frame::Text(message) => messages.push(message),
+                Frame::Text(text) => messages.push(serde_json::from_slice(&text).expect("JSON")),
                 Frame::Pong(_) => return messages,
                 Frame::Ping => {}
-                other @ Frame::Close(..) => panic!("{other:?}"),
+                other => panic!("{other:?}"),
             }
         }
     }

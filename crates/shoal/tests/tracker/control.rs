@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::client::{Announce, Client};
 use crate::frozen::{TRACEABLE, freeze};
-use crate::harness::{PATIENCE, Tracker, eventually};
+use crate::harness::{Tracker, eventually};
 use crate::page::{request, send};
+use crate::web::{Web, tcp};
 
 #[test]
 fn health_is_200_while_every_worker_answers_and_else_503_with_the_one_that_hangs() {
@@ -159,16 +160,12 @@ fn an_unfinished_request_is_cut_off() {
     stream.read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// The status and the field of a response whose body is not text.
+/// The head and the body of a response whose body is not text.
 fn fetch(tracker: &Tracker, request: &str) -> (String, Vec<u8>) {
-    let mut stream = TcpStream::connect(tracker.control).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
-    let body = bytes.split_off(end + 4);
-    (String::from_utf8(bytes).unwrap().to_lowercase(), body)
+    let mut web = Web::connect(tracker.control, false);
+    web.send(request.as_bytes());
+    let answer = web.answer();
+    (answer.head, answer.body)
 }
 
 #[test]
@@ -206,8 +203,7 @@ fn the_statistics_are_those_of_the_metrics() {
 
 /// Opens the events of the status page, and reads nothing.
 fn watch(tracker: &Tracker) -> TcpStream {
-    let mut stream = TcpStream::connect(tracker.control).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = tcp(tracker.control);
     // A connection that has to make room for others may be closed by now.
     let _ = stream.write_all(b"GET /status/events HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream

@@ -8,16 +8,16 @@ mod torrents;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::Output;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{PATIENCE, Tracker, run};
+use crate::harness::{Tracker, run};
 use crate::page::{Page, send};
 use crate::udp::hash;
+use crate::web::tcp;
 
 pub(crate) const READ: &str = "read-token-0123456789";
 pub(crate) const ADMIN: &str = "admin-token-0123456789";
@@ -167,8 +167,7 @@ fn bodies_that_are_too_large_too_deep_or_never_end_are_refused() {
     assert_eq!(send_raw("Content-Type: text/plain\r\nContent-Length: 2\r\n", "{}").status, 415);
     // A chunked body without an end. The tracker answers before it has read all of it, and closes the connection.
     let chunk = format!("{:x}\r\n{}\r\n", 30_000, "x".repeat(30_000));
-    let mut stream = TcpStream::connect(controlled.tracker.control).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = tcp(controlled.tracker.control);
     let head = format!(
         "PUT /api/v1/log HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN}\r\n{json}\
          Transfer-Encoding: chunked\r\n\r\n"

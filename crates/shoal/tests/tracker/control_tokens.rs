@@ -1,14 +1,14 @@
 //! The control listener: tokens, pages of other sites, TLS, and clients that hold it up.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 
 use crate::client::{Announce, Client};
-use crate::harness::{PATIENCE, RUNTIME_DIRECTORY, Tracker, run, run_locally};
+use crate::harness::{RUNTIME_DIRECTORY, Tracker, run, run_locally};
 use crate::http::self_signed;
 use crate::page::{Page, send};
 use crate::web::Web;
@@ -189,11 +189,9 @@ fn https_is_served_with_a_certificate_that_can_be_renewed() {
     let (status, shown_first) = get(&show(READ));
     assert_eq!(status, 200);
     // Plain HTTP is not answered.
-    let mut plain = TcpStream::connect(tracker.control).unwrap();
-    plain.set_read_timeout(Some(PATIENCE)).unwrap();
-    plain.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    let mut reply = Vec::new();
-    let _ = plain.read_to_end(&mut reply);
+    let mut plain = Web::connect(tracker.control, false);
+    plain.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let reply = plain.until_closed().unwrap_or_default();
     assert!(!reply.starts_with(b"HTTP"), "{reply:?}");
 
     self_signed(directory.path(), "localhost");

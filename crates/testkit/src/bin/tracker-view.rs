@@ -12,7 +12,7 @@ use shoal_base::{Event, InfoHash};
 use shoal_testkit::client::http::{self, percent};
 use shoal_testkit::client::tcp;
 use shoal_testkit::client::udp::{self, Announce};
-use shoal_testkit::client::websocket::{Frame, WebSocket};
+use shoal_testkit::client::websocket::WebSocket;
 use shoal_wire::http::received::{Received, ReceivedScrape};
 
 const USAGE: &str = "usage: tracker-view scrape udp://ADDRESS|http://ADDRESS|ws://ADDRESS INFO_HASH\n\
@@ -111,7 +111,7 @@ fn scrape_ws(tracker: SocketAddr, info_hash: &[u8; 20]) -> Result<[u32; 3]> {
     let name: String = info_hash.iter().map(|&byte| char::from(byte)).collect();
     let mut socket = WebSocket::over(tcp(None, tracker, ANSWER_WAIT).context("cannot connect")?)?;
     socket.send(&json!({ "action": "scrape", "info_hash": name }))?;
-    let Frame::Text(reply) = socket.read()? else { bail!("a scrape was not answered by a message") };
+    let reply = socket.receive()?;
     ensure!(reply["action"] == "scrape", "a scrape was answered by {reply}");
     let counts = &reply["files"][&name];
     let count = |key: &str| {

@@ -9,7 +9,7 @@ use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, ConfigBuilder, RootCertStore, StreamOwned, WantsVerifier};
 
 use super::{Stream, tcp};
 use crate::certificate::AnyCertificate;
@@ -30,23 +30,21 @@ impl Tls {
     /// # Errors
     /// Returns an error if the library supports no version of TLS.
     pub fn new() -> Result<Self> {
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let verifier = Arc::new(AnyCertificate::without_signatures(Arc::clone(&provider)));
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.context("no version of TLS")?.dangerous();
-        let mut config = builder.with_custom_certificate_verifier(verifier).with_no_client_auth();
+        let verifier = AnyCertificate::without_signatures(Arc::new(aws_lc_rs::default_provider()));
+        let builder = builder()?.dangerous().with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = builder.with_no_client_auth();
         config.resumption = Resumption::disabled();
         Ok(Self { config: Arc::new(config) })
     }
 
-    /// Creates a client that accepts only this certificate, in PEM.
+    /// Creates a client that accepts only this certificate, in PEM, and resumes sessions.
     ///
     /// # Errors
     /// Returns an error if it is no certificate.
     pub fn trusting(certificate_pem: &str) -> Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(certificate_pem.as_bytes())?)?;
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        let config = builder()?.with_root_certificates(roots).with_no_client_auth();
         Ok(Self { config: Arc::new(config) })
     }
 
@@ -84,6 +82,11 @@ impl Tls {
     pub fn wrap(&self, stream: TcpStream) -> Result<TlsStream> {
         Ok(StreamOwned::new(self.begin("localhost")?, stream))
     }
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+    builder.with_safe_default_protocol_versions().context("no version of TLS")
 }
 
 /// Puts a session on a connection if there is a client for it.

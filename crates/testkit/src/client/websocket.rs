@@ -28,15 +28,17 @@ pub struct WebSocket {
 }
 
 /// A frame of the tracker.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
     /// A message.
-    Text(Value),
+    Text(Vec<u8>),
+    /// A message that is not text.
+    Binary(Vec<u8>),
     /// A ping, which has been answered.
     Ping,
     /// The answer to a ping, with its payload.
     Pong(Vec<u8>),
-    /// The end, which has been answered, with its code and its reason.
+    /// The end, with its code and its reason.
     Close(Option<u16>, String),
 }
 
@@ -79,7 +81,7 @@ impl WebSocket {
                 socket.unread.drain(..length);
                 return Ok(socket);
             }
-            socket.receive().context("no response to an upgrade")?;
+            socket.fill().context("no response to an upgrade")?;
         }
     }
 
@@ -99,7 +101,7 @@ impl WebSocket {
         self.send_raw(&text(message.to_string().as_bytes()))
     }
 
-    /// Waits for a frame, and answers a ping or a close.
+    /// Waits for a frame, and answers it if it is a ping.
     ///
     /// # Errors
     /// Returns an error if none comes in time, or the connection ends.
@@ -107,7 +109,19 @@ impl WebSocket {
         loop {
             match self.take_frame()? {
                 Some(frame) => return Ok(frame),
-                None => self.receive()?,
+                None => self.fill()?,
+            }
+        }
+    }
+
+    /// Waits for a message. Skips pings and their answers.
+    ///
+    /// # Errors
+    /// Returns an error if none comes in time, or the connection ends.
+    pub fn receive(&mut self) -> Result<Value> {
+        loop {
+            if let Some(message) = message(self.read()?)? {
+                return Ok(message);
             }
         }
     }
@@ -120,15 +134,12 @@ impl WebSocket {
         #[allow(clippy::disallowed_methods, reason = "a wait of a test needs the real clock")]
         while Instant::now() < deadline {
             match self.take_frame()? {
-                Some(Frame::Text(message)) => {
-                    if let Some(found) = find(&message) {
+                Some(frame) => {
+                    if let Some(found) = message(frame)?.as_ref().and_then(&mut find) {
                         return Ok(found);
                     }
                 }
-                Some(Frame::Close(Some(code), reason)) => bail!("closed by the tracker: {code} {reason}"),
-                Some(Frame::Close(None, _)) => bail!("closed by the tracker: without a code"),
-                Some(_) => {}
-                None => match self.receive() {
+                None => match self.fill() {
                     Err(error) if !is_timeout(&error) => return Err(error).context("the socket is gone"),
                     _ => {}
                 },
@@ -138,7 +149,7 @@ impl WebSocket {
     }
 
     /// Waits for input.
-    fn receive(&mut self) -> io::Result<()> {
+    fn fill(&mut self) -> io::Result<()> {
         let mut piece = [0; PIECE_BYTES];
         match self.stream.read(&mut piece) {
             Ok(0) => return Err(io::Error::new(ErrorKind::UnexpectedEof, "the socket was closed")),
@@ -159,27 +170,32 @@ impl WebSocket {
         };
         self.unread.drain(..end);
         Ok(Some(match head.opcode {
-            Opcode::Text => {
-                Frame::Text(serde_json::from_slice(&payload).context("a message that is not JSON")?)
-            }
+            Opcode::Text => Frame::Text(payload),
+            Opcode::Binary => Frame::Binary(payload),
             Opcode::Ping => {
                 self.send_raw(&fragment(Opcode::Pong, true, &payload))?;
                 Frame::Ping
             }
             Opcode::Pong => Frame::Pong(payload),
             // The code and the reason (5.5.1).
-            Opcode::Close => {
-                let _ = self.send_raw(&fragment(Opcode::Close, true, &payload));
-                match payload.split_first_chunk::<2>() {
-                    Some((code, reason)) => {
-                        let reason = String::from_utf8_lossy(reason).into_owned();
-                        Frame::Close(Some(u16::from_be_bytes(*code)), reason)
-                    }
-                    None => Frame::Close(None, String::new()),
-                }
-            }
-            Opcode::Binary | Opcode::Continuation => bail!("a frame that no tracker sends"),
+            Opcode::Close => match payload.split_first_chunk::<2>() {
+                Some((code, reason)) => Frame::Close(
+                    Some(u16::from_be_bytes(*code)),
+                    String::from_utf8_lossy(reason).into_owned(),
+                ),
+                None => Frame::Close(None, String::new()),
+            },
+            Opcode::Continuation => bail!("a fragment, which no tracker sends"),
         }))
+    }
+}
+
+/// Returns the message of a frame. The end of the WebSocket is an error.
+fn message(frame: Frame) -> Result<Option<Value>> {
+    match frame {
+        Frame::Text(text) => serde_json::from_slice(&text).context("a message that is not JSON"),
+        Frame::Close(code, reason) => bail!("closed by the tracker: {code:?} {reason}"),
+        Frame::Binary(_) | Frame::Ping | Frame::Pong(_) => Ok(None),
     }
 }
 
@@ -211,8 +227,6 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
     use std::time::Duration;
-
-    use serde_json::json;
 
     use super::*;
     use crate::client::tcp;
@@ -246,7 +260,7 @@ mod tests {
         frame::encode(Opcode::Close, b"\x03\xe9bye", None, &mut sent);
         let mut socket = open(sent).unwrap();
         assert_eq!(socket.read().unwrap(), Frame::Ping);
-        assert_eq!(socket.read().unwrap(), Frame::Text(json!({"interval": 120})));
+        assert_eq!(socket.read().unwrap(), Frame::Text(b"{\"interval\":120}".to_vec()));
         assert_eq!(socket.read().unwrap(), Frame::Close(Some(1001), "bye".into()));
         assert!(socket.read().is_err());
     }

@@ -3,13 +3,13 @@
 //! `browser.mjs` drives it and prints what it finds; this file says what that has to be.
 #![forbid(unsafe_code)]
 
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
+use shoal_testkit::client::udp::Client;
 use shoal_testkit::process;
 use shoal_testkit::tools;
 use shoal_testkit::tracker::Tracker;
@@ -29,15 +29,10 @@ fn start(settings: &[(&str, &str)]) -> Result<Tracker> {
 
 /// Lets the tracker refuse a request and serve another one, over UDP (BEP 15).
 fn use_it(tracker: &Tracker) -> Result<()> {
-    let socket = UdpSocket::bind("127.0.0.1:0")?;
-    socket.connect(tracker.udp[0])?;
-    let mut reply = [0; 64];
-    let connect = [&0x417_2710_1980_u64.to_be_bytes()[..], &[0; 8]].concat();
-    socket.send(&connect)?;
-    ensure!(socket.recv(&mut reply)? == 16);
+    let client = Client::bind(None, tracker.udp[0], PATIENCE, 1)?;
+    let id = client.connect()?.to_be_bytes();
     // An action that is not defined, with the right connection id.
-    socket.send(&[&reply[8..16], &[0, 0, 0, 9, 0, 0, 0, 1]].concat())?;
-    ensure!(socket.recv(&mut reply)? >= 8);
+    client.ask(&[id, [0, 0, 0, 9, 0, 0, 0, 1]].concat())?;
     Ok(())
 }
 

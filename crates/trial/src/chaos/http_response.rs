@@ -1,10 +1,9 @@
 //! The responses of a tracker over HTTP: where one ends, and whether it is a refusal.
 
+use shoal_wire::http::response::{Framing, ReceivedHead};
+
 /// The beginning of a body that refuses (BEP 3, "failure reason").
 const FAILURE: &[u8] = b"d14:failure reason";
-
-/// Most headers of a response.
-const HEADERS_MAX: usize = 64;
 
 /// A response at the beginning of what a connection has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,30 +26,22 @@ pub(crate) enum Response {
 /// Looks for a response in `input`. `has_ended` tells whether the tracker has closed the connection, which ends a
 /// response without a length.
 pub(crate) fn parse(input: &[u8], has_ended: bool) -> Response {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut response = httparse::Response::new(&mut headers);
-    let head = match response.parse(input) {
-        Ok(httparse::Status::Complete(length)) => length,
-        Ok(httparse::Status::Partial) => return Response::Incomplete,
+    let head = match ReceivedHead::decode(input) {
+        Ok(Some(head)) => head,
+        Ok(None) => return Response::Incomplete,
         Err(_) => return Response::Malformed,
     };
-    let value = |name: &str| {
-        let header = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
-        std::str::from_utf8(header.value).ok()
+    let rest = &input[head.bytes..];
+    let body = match head.framing {
+        Framing::Length(bytes) => usize::try_from(bytes).ok().and_then(|bytes| rest.get(..bytes)),
+        Framing::Close if has_ended => Some(rest),
+        Framing::Close | Framing::Chunked => None,
     };
-    let declared = value("content-length").and_then(|length| length.trim().parse::<usize>().ok());
-    let length = match declared.and_then(|body| head.checked_add(body)) {
-        Some(length) if length <= input.len() => length,
-        None if has_ended => input.len(),
-        _ => return Response::Incomplete,
-    };
-    let connection = value("connection").unwrap_or_default().to_ascii_lowercase();
-    let keeps = if response.version == Some(0) { connection == "keep-alive" } else { connection != "close" };
-    Response::Complete {
-        length,
-        is_refusal: response.code != Some(200) || input[head..length].starts_with(FAILURE),
-        closes: !keeps || declared.is_none(),
-    }
+    body.map_or(Response::Incomplete, |body| Response::Complete {
+        length: head.bytes + body.len(),
+        is_refusal: head.status != 200 || body.starts_with(FAILURE),
+        closes: !head.keep_alive,
+    })
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::{ADMIN, Controlled, READ};
 use crate::client::{Announce, Client};
-use crate::harness::PATIENCE;
 use crate::udp::hash;
+use crate::web::tcp;
 
 fn hex(number: u32) -> String {
     hash(number).iter().map(|byte| format!("{byte:02x}")).collect()
@@ -122,8 +122,7 @@ fn next_event(reader: &mut impl BufRead) -> Value {
 }
 
 fn open_stream(controlled: &Controlled, fields: &str) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(controlled.tracker.control).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = tcp(controlled.tracker.control);
     let request = format!(
         "GET /api/v1/changes HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {READ}\r\n\
          Accept: text/event-stream\r\n{fields}\r\n"
