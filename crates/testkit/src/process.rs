@@ -17,7 +17,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
 
 use crate::tools;
 
@@ -134,17 +134,15 @@ impl Process {
         self.log.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Returns the running processes of its group, lowest number first. A process that has handed over to another one and
-    /// ended is not among them.
+    /// Returns the running processes of its group, and those that have left it, lowest number first. A process that has handed over
+    /// to another one and ended is not among them.
     #[must_use]
     pub fn members(&self) -> Vec<Pid> {
-        let group = self.group();
-        let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-        let running = processes.filter_map(|process| {
-            let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
-            is_running_in(&fs::read_to_string(process.path().join("stat")).ok()?, group).then_some(pid)
+        let (group, variable) = (self.group(), self.variable());
+        let mut members = processes(|folder| {
+            let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+            is_running(&stat, Some(group)) || is_running(&stat, None) && has_variable(folder, &variable)
         });
-        let mut members: Vec<Pid> = running.collect();
         members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
         members
     }
@@ -224,14 +222,16 @@ impl Process {
         Ok(bytes)
     }
 
-    /// Sends a signal to its group, or to the program alone if it leads none.
+    /// Sends a signal to its group and to all processes that have left it, or to the program alone if it leads no group.
     pub fn signal(&self, signal: Signal) {
-        // The call fails if the program has ended, or the group is already empty.
+        // Each call fails if the process has ended, or the group is already empty.
         let _ = if self.leads_group {
             kill_process_group(self.pid(), signal)
         } else {
             kill_process(self.pid(), signal)
         };
+        let has_left = |member: &Pid| self.leads_group && getpgid(Some(*member)) != Ok(self.pid());
+        self.members().into_iter().filter(has_left).for_each(|member| _ = kill_process(member, signal));
     }
 
     /// Kills the whole group, and every process that left it.
@@ -240,9 +240,9 @@ impl Process {
         for child in iter::once(&mut self.child).chain(&mut self.added) {
             let _ = child.wait();
         }
-        let entry = [RUN_VARIABLE.as_bytes(), b"=", self.log.as_os_str().as_bytes()].concat();
+        let variable = self.variable();
         for _ in 0..STRAY_SEARCHES_MAX {
-            let strays = processes_with(&entry);
+            let strays = processes(|folder| has_variable(folder, &variable));
             if strays.is_empty() {
                 return;
             }
@@ -250,6 +250,11 @@ impl Process {
             strays.into_iter().for_each(|stray| _ = kill_process(stray, Signal::KILL));
             thread::sleep(POLL);
         }
+    }
+
+    /// Returns the environment variable of the processes that it started.
+    fn variable(&self) -> Vec<u8> {
+        [RUN_VARIABLE.as_bytes(), b"=", self.log.as_os_str().as_bytes()].concat()
     }
 }
 
@@ -294,8 +299,8 @@ fn memory_bytes(status: &str, name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Returns whether the process with this `stat` of proc_pid_stat(5) belongs to a group and has not ended.
-fn is_running_in(stat: &str, group: u32) -> bool {
+/// Returns whether the process with this `stat` of proc_pid_stat(5) has not ended, and belongs to the group if one is given.
+fn is_running(stat: &str, group: Option<u32>) -> bool {
     // The name of the program, in parentheses, may contain anything. Its state, parent and group follow.
     let Some((_, fields)) = stat.rsplit_once(')') else { return false };
     let fields: Vec<&str> = fields.split_whitespace().collect();
@@ -303,19 +308,24 @@ fn is_running_in(stat: &str, group: u32) -> bool {
     // The first thread of a process is a zombie as soon as it ends, while the others still have the sockets.
     let has_ended =
         matches!(fields.first(), Some(&("Z" | "X"))) && number(17).is_none_or(|threads| threads <= 1);
-    !has_ended && number(2) == Some(group)
+    !has_ended && group.is_none_or(|group| number(2) == Some(group))
 }
 
-/// Returns the processes whose environment contains `entry`.
-fn processes_with(entry: &[u8]) -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    let found = processes.filter_map(|process| {
-        let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
-        // The environment of another user's process cannot be read, and that of a zombie is empty.
-        let environment = fs::read(process.path().join("environ")).ok()?;
-        environment.split(|byte| *byte == 0).any(|variable| variable == entry).then_some(pid)
+/// Returns the processes for whose folder in `/proc` something is true.
+fn processes(is_wanted: impl Fn(&Path) -> bool) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let wanted = entries.filter_map(|entry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        is_wanted(&entry.path()).then_some(pid)
     });
-    found.collect()
+    wanted.collect()
+}
+
+/// Returns whether the environment of the process with this folder has a variable.
+fn has_variable(folder: &Path, variable: &[u8]) -> bool {
+    // The environment of another user's process cannot be read, and that of a zombie is empty.
+    let environment = fs::read(folder.join("environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| entry == variable)
 }
 
 /// Starts a program in a process group. Group 0 is a new one.
@@ -455,9 +465,9 @@ mod tests {
         while !process.members().is_empty() {
             thread::sleep(POLL);
         }
-        assert!(is_running_in("7 (a) Z 1 9) S 1 9 9 0", 9) && !is_running_in("7 (a) Z 1 9 9 0", 9));
+        assert!(is_running("7 (a) Z 1 9) S 1 9 9 0", Some(9)) && !is_running("7 (a) Z 1 9 9 0", Some(9)));
         let zombie = |threads: u32| format!("7 (a) Z 1 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
-        assert!(is_running_in(&zombie(2), 9) && !is_running_in(&zombie(1), 9));
+        assert!(is_running(&zombie(2), Some(9)) && !is_running(&zombie(1), Some(9)));
     }
 
     #[test]
@@ -469,7 +479,8 @@ mod tests {
         }
         wait(&mut process);
         let daemon = process.log_tail(12)[0].clone();
-        assert!(Path::new("/proc").join(&daemon).exists(), "it should outlive its parent");
+        let pid = Pid::from_raw(daemon.parse().unwrap()).unwrap();
+        assert_eq!(process.members(), [pid], "it should outlive its parent");
         drop(process);
         wait_until_gone(&daemon);
     }
