@@ -5,6 +5,7 @@
 //! itself is killed (SIGKILL), the kernel kills the programs that were started through [`command`]. The processes that such a
 //! program started keep running, because they do not inherit the request.
 
+use std::collections::HashSet;
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,11 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::tools;
 
@@ -43,6 +45,8 @@ pub struct Process {
     child: Child,
     added: Vec<Child>,
     leads_group: bool,
+    /// Its group, and those of processes that have left it.
+    groups: Mutex<HashSet<Pid>>,
     /// The file with the output of all of them.
     log: PathBuf,
 }
@@ -82,7 +86,8 @@ impl Process {
     /// Returns an error if the log cannot be created or the program cannot be started.
     pub fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let child = spawn(&mut command, log, 0)?;
-        Ok(Self { child, added: Vec::new(), leads_group: true, log: log.to_owned() })
+        let groups = Mutex::new(HashSet::from([Pid::from_child(&child)]));
+        Ok(Self { child, added: Vec::new(), leads_group: true, groups, log: log.to_owned() })
     }
 
     /// Starts a program in the process group of this process, with which a test that takes too long is killed, and sends only its
@@ -92,7 +97,13 @@ impl Process {
     /// Returns an error if the log cannot be created or the program cannot be started.
     pub fn start_with_stdio(command: &mut Command, log: &Path) -> io::Result<Self> {
         let child = command.stderr(open(log)?).env(RUN_VARIABLE, log).spawn()?;
-        Ok(Self { child, added: Vec::new(), leads_group: false, log: log.to_owned() })
+        Ok(Self {
+            child,
+            added: Vec::new(),
+            leads_group: false,
+            groups: Mutex::default(),
+            log: log.to_owned(),
+        })
     }
 
     /// Kills what is left of the group, and starts a program as the leader of another one.
@@ -102,6 +113,7 @@ impl Process {
     pub fn start_again(&mut self, mut command: Command) -> io::Result<()> {
         self.kill();
         self.child = spawn(&mut command, &self.log, 0)?;
+        self.groups = Mutex::new(HashSet::from([self.pid()]));
         self.added.clear();
         Ok(())
     }
@@ -138,10 +150,13 @@ impl Process {
     /// to another one and ended is not among them.
     #[must_use]
     pub fn members(&self) -> Vec<Pid> {
-        let (group, variable) = (self.group(), self.variable());
+        let variable = self.variable();
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let mut members = processes(|folder| {
-            let stat = fs::read_to_string(folder.join("stat")).unwrap_or_default();
-            is_running(&stat, Some(group)) || is_running(&stat, None) && has_variable(folder, &variable)
+            let group = running_group(&fs::read_to_string(folder.join("stat")).unwrap_or_default());
+            let Some(group) = group else { return false };
+            // A process that is killed loses its environment first, and its sockets later. So its group is kept.
+            groups.contains(&group) || has_variable(folder, &variable) && groups.insert(group)
         });
         members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
         members
@@ -222,16 +237,18 @@ impl Process {
         Ok(bytes)
     }
 
-    /// Sends a signal to its group and to all processes that have left it, or to the program alone if it leads no group.
+    /// Sends a signal to its group and the groups of processes that have left it, or to the program alone if it leads no group.
     pub fn signal(&self, signal: Signal) {
         // Each call fails if the process has ended, or the group is already empty.
-        let _ = if self.leads_group {
-            kill_process_group(self.pid(), signal)
-        } else {
-            kill_process(self.pid(), signal)
-        };
-        let has_left = |member: &Pid| self.leads_group && getpgid(Some(*member)) != Ok(self.pid());
-        self.members().into_iter().filter(has_left).for_each(|member| _ = kill_process(member, signal));
+        if !self.leads_group {
+            let _ = kill_process(self.pid(), signal);
+            return;
+        }
+        // This finds the groups.
+        let _ = self.members();
+        for group in self.groups.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let _ = kill_process_group(*group, signal);
+        }
     }
 
     /// Kills the whole group, and every process that left it.
@@ -299,20 +316,20 @@ fn memory_bytes(status: &str, name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Returns whether the process with this `stat` of proc_pid_stat(5) has not ended, and belongs to the group if one is given.
-fn is_running(stat: &str, group: Option<u32>) -> bool {
+/// Returns the group of the process with this `stat` of proc_pid_stat(5), unless it has ended.
+fn running_group(stat: &str) -> Option<Pid> {
     // The name of the program, in parentheses, may contain anything. Its state, parent and group follow.
-    let Some((_, fields)) = stat.rsplit_once(')') else { return false };
+    let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    let number = |place: usize| fields.get(place)?.parse::<u32>().ok();
+    let number = |place: usize| fields.get(place)?.parse::<i32>().ok();
     // The first thread of a process is a zombie as soon as it ends, while the others still have the sockets.
     let has_ended =
         matches!(fields.first(), Some(&("Z" | "X"))) && number(17).is_none_or(|threads| threads <= 1);
-    !has_ended && group.is_none_or(|group| number(2) == Some(group))
+    Pid::from_raw(number(2)?).filter(|_| !has_ended)
 }
 
 /// Returns the processes for whose folder in `/proc` something is true.
-fn processes(is_wanted: impl Fn(&Path) -> bool) -> Vec<Pid> {
+fn processes(mut is_wanted: impl FnMut(&Path) -> bool) -> Vec<Pid> {
     let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
     let wanted = entries.filter_map(|entry| {
         let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
@@ -465,9 +482,10 @@ mod tests {
         while !process.members().is_empty() {
             thread::sleep(POLL);
         }
-        assert!(is_running("7 (a) Z 1 9) S 1 9 9 0", Some(9)) && !is_running("7 (a) Z 1 9 9 0", Some(9)));
+        let group = |stat: &str| running_group(stat).map(|group| group.as_raw_nonzero().get());
+        assert_eq!((group("7 (a) Z 1 9) S 1 9 9 0"), group("7 (a) Z 1 9 9 0")), (Some(9), None));
         let zombie = |threads: u32| format!("7 (a) Z 1 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
-        assert!(is_running(&zombie(2), Some(9)) && !is_running(&zombie(1), Some(9)));
+        assert_eq!((group(&zombie(2)), group(&zombie(1))), (Some(9), None));
     }
 
     #[test]
