@@ -32,7 +32,7 @@ pub struct Tracker {
     pub tls: Vec<SocketAddr>,
     /// Where it serves operators.
     pub control: SocketAddr,
-    /// Has the log, and is removed last.
+    /// The folder of the log. It is removed last.
     _folder: TempDir,
 }
 
