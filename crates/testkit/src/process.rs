@@ -44,8 +44,7 @@ const STRAY_SEARCHES_MAX: usize = 5;
 pub struct Process {
     child: Child,
     added: Vec<Child>,
-    leads_group: bool,
-    /// Its group, and those of processes that have left it.
+    /// The group that it leads, and those of processes that have left that. None if it is in the group of this process.
     groups: Mutex<HashSet<Pid>>,
     /// The file with the output of all of them.
     log: PathBuf,
@@ -87,7 +86,7 @@ impl Process {
     pub fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let child = spawn(&mut command, log, 0)?;
         let groups = Mutex::new(HashSet::from([Pid::from_child(&child)]));
-        Ok(Self { child, added: Vec::new(), leads_group: true, groups, log: log.to_owned() })
+        Ok(Self { child, added: Vec::new(), groups, log: log.to_owned() })
     }
 
     /// Starts a program in the process group of this process, with which a test that takes too long is killed, and sends only its
@@ -97,13 +96,7 @@ impl Process {
     /// Returns an error if the log cannot be created or the program cannot be started.
     pub fn start_with_stdio(command: &mut Command, log: &Path) -> io::Result<Self> {
         let child = command.stderr(open(log)?).env(RUN_VARIABLE, log).spawn()?;
-        Ok(Self {
-            child,
-            added: Vec::new(),
-            leads_group: false,
-            groups: Mutex::default(),
-            log: log.to_owned(),
-        })
+        Ok(Self { child, added: Vec::new(), groups: Mutex::default(), log: log.to_owned() })
     }
 
     /// Kills what is left of the group, and starts a program as the leader of another one.
@@ -240,13 +233,14 @@ impl Process {
     /// Sends a signal to its group and the groups of processes that have left it, or to the program alone if it leads no group.
     pub fn signal(&self, signal: Signal) {
         // Each call fails if the process has ended, or the group is already empty.
-        if !self.leads_group {
+        let known = || self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().is_empty() {
             let _ = kill_process(self.pid(), signal);
             return;
         }
-        // This finds the groups.
+        // This finds the other groups.
         let _ = self.members();
-        for group in self.groups.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for group in known().iter() {
             let _ = kill_process_group(*group, signal);
         }
     }
