@@ -1,5 +1,7 @@
 //! All checks and all tests. The quick checks run first and the tests last, so that the output ends with their results.
 
+use std::thread;
+
 use anyhow::{Context, Result};
 
 use crate::bench::Bench;
@@ -20,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// Runs all steps. They share one profile, except that instructions are counted in an optimised build; and the siege and
-/// the tests share one build.
+/// the tests share one build. The siege mostly waits, so instructions, which no other load changes, are counted meanwhile.
 fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("set-up", setup::run)?;
     steps.run("format", format)?;
@@ -31,9 +33,14 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("XDP program", || Bpf::COMPARE.run())?;
     steps.run("without features", test::without_features)?;
     steps.run("build", test::build)?;
-    steps.run("siege", siege::run_short)?;
+    steps.run("siege, counts", || {
+        thread::scope(|scope| {
+            let siege = scope.spawn(siege::run_short);
+            Bench::instructions().run()?;
+            siege.join().expect("the siege returns its errors")
+        })
+    })?;
     let mut counts = test::Counts::default();
-    steps.run("instructions", || Bench::instructions().run())?;
     steps.run("tests", || test::run_built().map(|result| counts = result))?;
     Ok(counts)
 }

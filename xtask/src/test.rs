@@ -25,7 +25,7 @@ const SLOWEST: usize = 20;
 const REST_TIME_MAX_S: &str = "900";
 
 /// The number of test threads for each core. `.config/nextest.toml` gives slow tests several of them.
-const THREADS_PER_CORE: usize = 4;
+const THREADS_PER_CORE: usize = 5;
 
 pub(crate) fn run() -> Result<()> {
     setup::run()?;

@@ -145,6 +145,13 @@ struct FeedState {
 /// A reader that waits.
 struct Waiting<'i>(&'i FeedState);
 
+impl ChangedTorrents {
+    /// Returns whether there is nothing to tell.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.torrents.is_empty() && !self.start_over
+    }
+}
+
 impl Torrent {
     pub(crate) const fn total(&self) -> Counts {
         self.v4.plus(self.v6).plus(self.webtorrent)

@@ -1,6 +1,7 @@
-//! What a responder holds beside its protocol: the decisions, and the places where requests are counted and recorded.
+//! The parts of a responder that no protocol has for itself: the policy, the randomness, and the places where requests are
+//! counted and recorded.
 //!
-//! This module owns what the three responders of a worker have in common, so that an announce leaves the same traces over
+//! The three responders of a worker hold the same parts, so that an announce leaves the same traces over
 //! every protocol. Each responder has its own context, with its own counters, rings and randomness. It must not know a
 //! protocol's encoding.
 

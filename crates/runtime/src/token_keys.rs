@@ -32,8 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two fetches. A withdrawn key is in use for no longer.
 const REFRESH_MS: u64 = 300_000;
 
-/// Maximum time until the next fetch after a failure.
-const RETRY_MS_MAX: u64 = 10_000;
+/// Time until the next fetch after one that has failed.
+const RETRY_MS: u64 = 10_000;
 
 /// The name of the copies of keys.
 const PURPOSE: &str = "token-keys";
@@ -80,7 +80,6 @@ struct UrlKeys {
     folder: PathBuf,
     remote: Remote,
     limits: Limits,
-    interval_ms: u64,
     /// The time of the next fetch, on the monotonic clock.
     due_ms: u64,
     /// Held during a fetch, because there is one copy on disk.
@@ -100,8 +99,7 @@ impl TokenKeys {
 
     /// Returns the keys, if tokens are configured.
     pub fn current(&self) -> Option<KeySet> {
-        let state = self.lock();
-        state.source.is_some().then(|| state.keys.clone())
+        self.lock().keys()
     }
 
     /// Returns the counters, for the metrics.
@@ -269,7 +267,7 @@ impl UrlKeys {
         };
         let remote = Remote::new(url.uri().clone(), folder, PURPOSE);
         let (url, folder) = (url.clone(), folder.clone());
-        Ok(Self { url, folder, remote, limits, interval_ms: REFRESH_MS, due_ms: 0, fetching })
+        Ok(Self { url, folder, remote, limits, due_ms: 0, fetching })
     }
 
     /// Makes the next fetch unconditional.
@@ -290,7 +288,7 @@ impl UrlKeys {
     fn fetch(&mut self) -> Result<Option<KeySet>, String> {
         let _fetching = self.fetching.lock().unwrap_or_else(PoisonError::into_inner);
         let fetched = caught(|| self.remote.fetch(self.limits, parse).map_err(|error| error.to_string()));
-        let pause_ms = if fetched.is_ok() { self.interval_ms } else { self.interval_ms.min(RETRY_MS_MAX) };
+        let pause_ms = if fetched.is_ok() { REFRESH_MS } else { RETRY_MS };
         self.due_ms = clock::monotonic_ms().saturating_add(pause_ms);
         fetched
     }

@@ -33,5 +33,6 @@ pub use service::Service;
 pub use session::Session;
 pub use settings::{
     ListenerProtocols, MESSAGE_BYTES_MAX, Origins, SessionSettings, TrustedProxies, WebSocketSettings,
+    listeners,
 };
 pub use statistics::{Document, Statistics, StatisticsPath};

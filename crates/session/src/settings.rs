@@ -1,7 +1,7 @@
 //! The operator's settings of connections.
 
 use ipnet::IpNet;
-use shoal_config::ClientHeader;
+use shoal_config::{ClientHeader, Config, Listen, Origin, Trusted};
 
 pub use crate::origin::Origins;
 
@@ -49,6 +49,41 @@ pub struct TrustedProxies {
     pub unix: bool,
     /// The header with which trusted proxies name their client. Unless it is `None`, they must send it.
     pub header: ClientHeader,
+}
+
+impl SessionSettings {
+    /// Returns the settings of a configuration.
+    pub fn of(config: &Config) -> Self {
+        let Config { http, proxy, webtorrent, .. } = config;
+        let listener =
+            |(listen, tls): (&Listen, bool)| ListenerProtocols { tls, proxy_protocol: listen.proxy_protocol };
+        let network = |trusted: &Trusted| match trusted {
+            Trusted::Network(network) => Some(*network),
+            Trusted::Unix => None,
+        };
+        let spelled = |origins: &[Origin]| origins.iter().map(Origin::to_string).collect();
+        let origins = Origins {
+            allow: spelled(&webtorrent.origins_allow),
+            deny: spelled(&webtorrent.origins_deny),
+            missing: webtorrent.origin_missing,
+        };
+        Self {
+            listeners: listeners(config).map(listener).collect(),
+            cross_site: http.cross_site,
+            proxy: TrustedProxies {
+                networks: proxy.trusted.iter().filter_map(network).collect(),
+                unix: proxy.trusted.contains(&Trusted::Unix),
+                header: proxy.header,
+            },
+            websocket: WebSocketSettings { origins, ..WebSocketSettings::default() },
+        }
+    }
+}
+
+/// Returns every listener, and whether it has TLS, in the order of their numbers: plain ones first.
+pub fn listeners(config: &Config) -> impl Iterator<Item = (&Listen, bool)> {
+    let plain = config.http.listen.iter().map(|listen| (listen, false));
+    plain.chain(config.tls.listen.iter().map(|listen| (listen, true)))
 }
 
 impl Default for SessionSettings {

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use shoal_config::{Config, Listen, UdpConfig};
 use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, InheritedSockets, SocketProbe, SocketSettings, Sockets};
-use shoal_session::ListenerProtocols;
+use shoal_session::{ListenerProtocols, SessionSettings};
 
 use crate::bound::{self, Bound, ControlSockets};
 use crate::broker::Broker;
@@ -63,7 +63,7 @@ impl Change {
     pub(crate) fn listener_protocols(&self, config: &Config) -> Vec<ListenerProtocols> {
         let mut config = config.clone();
         config.http.listen.clone_from(&self.http);
-        settings::sessions(&config).listeners
+        SessionSettings::of(&config).listeners
     }
 }
 

@@ -24,6 +24,7 @@ use shoal_runtime::lists::{Lists, Publisher};
 use shoal_runtime::live::Live;
 use shoal_runtime::log::LogFilter;
 use shoal_runtime::token_keys::TokenKeys;
+use shoal_session::SessionSettings;
 
 pub(crate) struct Reloader {
     pub(crate) file: Option<PathBuf>,
@@ -157,7 +158,7 @@ impl Reloader {
             None => live.sessions.listeners.clone(),
         };
         self.publisher.publish(|live| Live {
-            sessions: Arc::new(shoal_session::SessionSettings { listeners, ..settings::sessions(&config) }),
+            sessions: Arc::new(SessionSettings { listeners, ..SessionSettings::of(&config) }),
             stream_limits: settings::stream_limits(&config, endpoints.connections_max),
             endpoints: Arc::clone(endpoints),
             policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
@@ -166,7 +167,7 @@ impl Reloader {
         if let Some(change) = change {
             change.commit();
         }
-        settings::retain_completed(&self.publisher.store, &config);
+        settings::apply_to_store(&self.publisher.store, &config);
         lists.log_changes();
         lists.watch();
         token_keys.count(&new_keys);

@@ -6,9 +6,7 @@ use std::sync::Arc;
 use shoal_access::HashKey;
 use shoal_access::token::KeySet;
 use shoal_base::source::{HoldingLimits, Holdings};
-use shoal_config::{
-    AccessLogTarget, Auto, Config, DatagramBackend, Listen, Origin, Trusted, WebTorrentConfig,
-};
+use shoal_config::{AccessLogTarget, Auto, Config, DatagramBackend};
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::{Policy, Protocol};
@@ -18,7 +16,6 @@ use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::PEER_BYTES;
 use shoal_runtime::random;
-use shoal_session::{ListenerProtocols, Origins, WebSocketSettings};
 use shoal_store::Store;
 
 use crate::cluster;
@@ -61,42 +58,9 @@ pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     config.udp.listen.iter().map(socket).collect()
 }
 
-/// Returns every listener in the order of the listener numbers: plain ones, then those with TLS.
-fn listeners(config: &Config) -> impl Iterator<Item = (&Listen, bool)> {
-    let plain = config.http.listen.iter().map(|listen| (listen, false));
-    plain.chain(config.tls.listen.iter().map(|listen| (listen, true)))
-}
-
+/// Returns the addresses of all listeners, in the order of their numbers.
 pub(crate) fn listen_addresses(config: &Config) -> Vec<ListenAddress> {
-    listeners(config).map(|(listen, _)| listen.address.clone()).collect()
-}
-
-pub(crate) fn sessions(config: &Config) -> shoal_session::SessionSettings {
-    let listener =
-        |(listen, tls): (&Listen, bool)| ListenerProtocols { tls, proxy_protocol: listen.proxy_protocol };
-    let network = |trusted: &Trusted| match trusted {
-        Trusted::Network(network) => Some(*network),
-        Trusted::Unix => None,
-    };
-    shoal_session::SessionSettings {
-        listeners: listeners(config).map(listener).collect(),
-        cross_site: config.http.cross_site,
-        proxy: shoal_session::TrustedProxies {
-            networks: config.proxy.trusted.iter().filter_map(network).collect(),
-            unix: config.proxy.trusted.contains(&Trusted::Unix),
-            header: config.proxy.header,
-        },
-        websocket: WebSocketSettings { origins: origins(&config.webtorrent), ..WebSocketSettings::default() },
-    }
-}
-
-fn origins(webtorrent: &WebTorrentConfig) -> Origins {
-    let spelled = |origins: &[Origin]| origins.iter().map(Origin::to_string).collect();
-    Origins {
-        allow: spelled(&webtorrent.origins_allow),
-        deny: spelled(&webtorrent.origins_deny),
-        missing: webtorrent.origin_missing,
-    }
+    shoal_session::listeners(config).map(|(listen, _)| listen.address.clone()).collect()
 }
 
 /// Returns the limits of a worker's connections. All workers together may have `connections_max`.
@@ -148,7 +112,8 @@ pub(crate) fn swarms(
 /// Completed downloads are retained for a year. Their maximum number bounds the memory.
 const COMPLETED_RETAINED_HOURS: u16 = 365 * 24;
 
-pub(crate) fn retain_completed(store: &Store, config: &Config) {
+/// Applies the keys of the store that a reload changes: at the start, and at each reload.
+pub(crate) fn apply_to_store(store: &Store, config: &Config) {
     store.retain_completed(config.store.completed_retained_max, COMPLETED_RETAINED_HOURS);
 }
 

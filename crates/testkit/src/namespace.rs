@@ -17,11 +17,13 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::tools;
 
-/// A network namespace, and a mount namespace that it shares with its siblings.
+/// A network namespace, which may share a mount namespace with its siblings.
 #[derive(Debug)]
 pub struct Namespace {
     holder: Child,
     network: File,
+    /// The namespaces that a process has to enter, apart from a user namespace.
+    kinds: &'static [&'static str],
     /// Whether it belongs to a user namespace that a process has to enter as well.
     in_user_namespace: bool,
 }
@@ -44,14 +46,14 @@ impl Namespace {
         Self::first(&["--mount", "--net"], script, hosts)
     }
 
-    fn first(kinds: &[&str], script: &str, argument: &Path) -> Result<Self> {
+    fn first(kinds: &'static [&'static str], script: &str, argument: &Path) -> Result<Self> {
         let in_user_namespace = !rustix::process::geteuid().is_root();
         let mut command = Command::new(tools::program("unshare")?);
         if in_user_namespace {
             command.args(["--user", "--map-root-user"]);
         }
         command.args(kinds).args(["--", "sh", "-c", script]).arg(argument);
-        Self::spawn_holder(command, in_user_namespace).context(
+        Self::spawn_holder(command, kinds, in_user_namespace).context(
             "cannot create namespaces: run this as root, or allow unprivileged user namespaces \
              (sysctl kernel.unprivileged_userns_clone=1; on Ubuntu kernel.apparmor_restrict_unprivileged_userns=0)",
         )
@@ -64,7 +66,7 @@ impl Namespace {
     pub fn sibling(&self) -> Result<Self> {
         let mut command = self.command(&tools::program("unshare")?)?;
         command.args(["--net", "--", "sh", "-c", "echo ready && exec cat"]);
-        Self::spawn_holder(command, self.in_user_namespace)
+        Self::spawn_holder(command, self.kinds, self.in_user_namespace)
     }
 
     /// Returns a command that runs inside the namespace and is killed if this thread dies.
@@ -73,7 +75,7 @@ impl Namespace {
     /// Returns an error if the tools to enter a namespace are missing.
     pub fn command(&self, program: &Path) -> Result<Command> {
         let mut command = Command::new(tools::program("nsenter")?);
-        command.args(["--target", &self.pid(), "--mount", "--net"]);
+        command.args(["--target", &self.pid()]).args(self.kinds);
         if self.in_user_namespace {
             command.args(["--user", "--preserve-credentials"]);
         }
@@ -134,7 +136,11 @@ impl Namespace {
 
     /// Starts the holder and waits for its message that the namespace exists. Until then its process id stands for the
     /// old namespace.
-    fn spawn_holder(mut command: Command, in_user_namespace: bool) -> Result<Self> {
+    fn spawn_holder(
+        mut command: Command,
+        kinds: &'static [&'static str],
+        in_user_namespace: bool,
+    ) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // A Ctrl-C at the terminal does not reach it.
         command.process_group(0);
@@ -146,7 +152,8 @@ impl Namespace {
             bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
         }
         let network = File::open(format!("/proc/{}/ns/net", holder.id()));
-        Ok(Self { holder, network: network.context("cannot open a network namespace")?, in_user_namespace })
+        let network = network.context("cannot open a network namespace")?;
+        Ok(Self { holder, network, kinds, in_user_namespace })
     }
 }
 

@@ -5,6 +5,7 @@
 //! itself is killed (SIGKILL), the kernel kills the programs that were started through [`command`]. The processes that such a
 //! program started keep running, because they do not inherit the request.
 
+use std::collections::HashSet;
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -13,6 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,7 +44,8 @@ const STRAY_SEARCHES_MAX: usize = 5;
 pub struct Process {
     child: Child,
     added: Vec<Child>,
-    leads_group: bool,
+    /// The group that it leads, and those of processes that have left that. None if it is in the group of this process.
+    groups: Mutex<HashSet<Pid>>,
     /// The file with the output of all of them.
     log: PathBuf,
 }
@@ -82,7 +85,8 @@ impl Process {
     /// Returns an error if the log cannot be created or the program cannot be started.
     pub fn start(mut command: Command, log: &Path) -> io::Result<Self> {
         let child = spawn(&mut command, log, 0)?;
-        Ok(Self { child, added: Vec::new(), leads_group: true, log: log.to_owned() })
+        let groups = Mutex::new(HashSet::from([Pid::from_child(&child)]));
+        Ok(Self { child, added: Vec::new(), groups, log: log.to_owned() })
     }
 
     /// Starts a program in the process group of this process, with which a test that takes too long is killed, and sends only its
@@ -92,7 +96,7 @@ impl Process {
     /// Returns an error if the log cannot be created or the program cannot be started.
     pub fn start_with_stdio(command: &mut Command, log: &Path) -> io::Result<Self> {
         let child = command.stderr(open(log)?).env(RUN_VARIABLE, log).spawn()?;
-        Ok(Self { child, added: Vec::new(), leads_group: false, log: log.to_owned() })
+        Ok(Self { child, added: Vec::new(), groups: Mutex::default(), log: log.to_owned() })
     }
 
     /// Kills what is left of the group, and starts a program as the leader of another one.
@@ -102,6 +106,7 @@ impl Process {
     pub fn start_again(&mut self, mut command: Command) -> io::Result<()> {
         self.kill();
         self.child = spawn(&mut command, &self.log, 0)?;
+        self.groups = Mutex::new(HashSet::from([self.pid()]));
         self.added.clear();
         Ok(())
     }
@@ -134,17 +139,18 @@ impl Process {
         self.log.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Returns the running processes of its group, lowest number first. A process that has handed over to another one and
-    /// ended is not among them.
+    /// Returns the running processes of its group, and those that have left it, lowest number first. A process that has handed over
+    /// to another one and ended is not among them.
     #[must_use]
     pub fn members(&self) -> Vec<Pid> {
-        let group = self.group();
-        let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-        let running = processes.filter_map(|process| {
-            let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
-            is_running_in(&fs::read_to_string(process.path().join("stat")).ok()?, group).then_some(pid)
+        let variable = self.variable();
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut members = processes(|folder| {
+            let group = running_group(&fs::read_to_string(folder.join("stat")).unwrap_or_default());
+            let Some(group) = group else { return false };
+            // A process that is killed loses its environment first, and its sockets later. So its group is kept.
+            groups.contains(&group) || has_variable(folder, &variable) && groups.insert(group)
         });
-        let mut members: Vec<Pid> = running.collect();
         members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
         members
     }
@@ -224,14 +230,19 @@ impl Process {
         Ok(bytes)
     }
 
-    /// Sends a signal to its group, or to the program alone if it leads none.
+    /// Sends a signal to its group and the groups of processes that have left it, or to the program alone if it leads no group.
     pub fn signal(&self, signal: Signal) {
-        // The call fails if the program has ended, or the group is already empty.
-        let _ = if self.leads_group {
-            kill_process_group(self.pid(), signal)
-        } else {
-            kill_process(self.pid(), signal)
-        };
+        // Each call fails if the process has ended, or the group is already empty.
+        let known = || self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        if known().is_empty() {
+            let _ = kill_process(self.pid(), signal);
+            return;
+        }
+        // This finds the other groups.
+        let _ = self.members();
+        for group in known().iter() {
+            let _ = kill_process_group(*group, signal);
+        }
     }
 
     /// Kills the whole group, and every process that left it.
@@ -240,9 +251,9 @@ impl Process {
         for child in iter::once(&mut self.child).chain(&mut self.added) {
             let _ = child.wait();
         }
-        let entry = [RUN_VARIABLE.as_bytes(), b"=", self.log.as_os_str().as_bytes()].concat();
+        let variable = self.variable();
         for _ in 0..STRAY_SEARCHES_MAX {
-            let strays = processes_with(&entry);
+            let strays = processes(|folder| has_variable(folder, &variable));
             if strays.is_empty() {
                 return;
             }
@@ -250,6 +261,11 @@ impl Process {
             strays.into_iter().for_each(|stray| _ = kill_process(stray, Signal::KILL));
             thread::sleep(POLL);
         }
+    }
+
+    /// Returns the environment variable of the processes that it started.
+    fn variable(&self) -> Vec<u8> {
+        [RUN_VARIABLE.as_bytes(), b"=", self.log.as_os_str().as_bytes()].concat()
     }
 }
 
@@ -294,28 +310,33 @@ fn memory_bytes(status: &str, name: &str) -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Returns whether the process with this `stat` of proc_pid_stat(5) belongs to a group and has not ended.
-fn is_running_in(stat: &str, group: u32) -> bool {
+/// Returns the group of the process with this `stat` of proc_pid_stat(5), unless it has ended.
+fn running_group(stat: &str) -> Option<Pid> {
     // The name of the program, in parentheses, may contain anything. Its state, parent and group follow.
-    let Some((_, fields)) = stat.rsplit_once(')') else { return false };
+    let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
-    let number = |place: usize| fields.get(place)?.parse::<u32>().ok();
+    let number = |place: usize| fields.get(place)?.parse::<i32>().ok();
     // The first thread of a process is a zombie as soon as it ends, while the others still have the sockets.
     let has_ended =
         matches!(fields.first(), Some(&("Z" | "X"))) && number(17).is_none_or(|threads| threads <= 1);
-    !has_ended && number(2) == Some(group)
+    Pid::from_raw(number(2)?).filter(|_| !has_ended)
 }
 
-/// Returns the processes whose environment contains `entry`.
-fn processes_with(entry: &[u8]) -> Vec<Pid> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
-    let found = processes.filter_map(|process| {
-        let pid = Pid::from_raw(process.file_name().to_str()?.parse().ok()?)?;
-        // The environment of another user's process cannot be read, and that of a zombie is empty.
-        let environment = fs::read(process.path().join("environ")).ok()?;
-        environment.split(|byte| *byte == 0).any(|variable| variable == entry).then_some(pid)
+/// Returns the processes for whose folder in `/proc` something is true.
+fn processes(mut is_wanted: impl FnMut(&Path) -> bool) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let wanted = entries.filter_map(|entry| {
+        let pid = Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?;
+        is_wanted(&entry.path()).then_some(pid)
     });
-    found.collect()
+    wanted.collect()
+}
+
+/// Returns whether the environment of the process with this folder has a variable.
+fn has_variable(folder: &Path, variable: &[u8]) -> bool {
+    // The environment of another user's process cannot be read, and that of a zombie is empty.
+    let environment = fs::read(folder.join("environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|entry| entry == variable)
 }
 
 /// Starts a program in a process group. Group 0 is a new one.
@@ -455,9 +476,10 @@ mod tests {
         while !process.members().is_empty() {
             thread::sleep(POLL);
         }
-        assert!(is_running_in("7 (a) Z 1 9) S 1 9 9 0", 9) && !is_running_in("7 (a) Z 1 9 9 0", 9));
+        let group = |stat: &str| running_group(stat).map(|group| group.as_raw_nonzero().get());
+        assert_eq!((group("7 (a) Z 1 9) S 1 9 9 0"), group("7 (a) Z 1 9 9 0")), (Some(9), None));
         let zombie = |threads: u32| format!("7 (a) Z 1 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
-        assert!(is_running_in(&zombie(2), 9) && !is_running_in(&zombie(1), 9));
+        assert_eq!((group(&zombie(2)), group(&zombie(1))), (Some(9), None));
     }
 
     #[test]
@@ -469,7 +491,8 @@ mod tests {
         }
         wait(&mut process);
         let daemon = process.log_tail(12)[0].clone();
-        assert!(Path::new("/proc").join(&daemon).exists(), "it should outlive its parent");
+        let pid = Pid::from_raw(daemon.parse().unwrap()).unwrap();
+        assert_eq!(process.members(), [pid], "it should outlive its parent");
         drop(process);
         wait_until_gone(&daemon);
     }

@@ -32,7 +32,7 @@ pub struct Tracker {
     pub tls: Vec<SocketAddr>,
     /// Where it serves operators.
     pub control: SocketAddr,
-    /// Has the log, and is removed last.
+    /// The folder of the log. It is removed last.
     _folder: TempDir,
 }
 
@@ -150,6 +150,10 @@ impl Tracker {
 
 impl Drop for Tracker {
     fn drop(&mut self) {
+        for successor in self.successors() {
+            // The call fails if it has ended.
+            let _ = kill_process(successor, Signal::KILL);
+        }
         if thread::panicking() {
             eprintln!("the log of the tracker:\n{}", self.log());
         }

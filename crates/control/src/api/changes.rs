@@ -116,9 +116,7 @@ pub(super) async fn changes(
     let wait = Duration::from_secs(wanted.wait_s);
     if let Some(cursor) = cursor
         && !wait.is_zero()
-        && let changes = insight.changes(Some(cursor), 1)?
-        && changes.torrents.is_empty()
-        && !changes.start_over
+        && insight.changes(Some(cursor), 1)?.is_empty()
     {
         // Without a change in that time, the reply is empty.
         let _ = tokio::time::timeout(wait, insight.wait_for_changes(cursor)).await;

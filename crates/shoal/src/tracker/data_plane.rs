@@ -12,7 +12,7 @@ use shoal_base::source::Holdings;
 use shoal_config::Config;
 use shoal_engine::policy::Policy;
 use shoal_net::{Backend, Waker};
-use shoal_session::Statistics;
+use shoal_session::{SessionSettings, Statistics};
 
 use super::files::Reloadable;
 use super::swarms::OpenedSwarms;
@@ -118,7 +118,7 @@ impl Prepared {
         let OpenedSwarms { store, continues, webtorrent, holdings } = opened;
         let live = Live {
             policy: Arc::new(with_permitted_swarms(policy, continues)),
-            sessions: Arc::new(settings::sessions(&config)),
+            sessions: Arc::new(SessionSettings::of(&config)),
             stream_limits: settings::stream_limits(&config, connections_max),
             endpoints: Arc::new(listening.endpoints(connections_max)),
             connection_key: settings::connection_key(&config, &state.keys),

@@ -115,7 +115,7 @@ fn open_store(
         }
     };
     let store = store.with_context(no_space)?;
-    settings::retain_completed(&store, config);
+    settings::apply_to_store(&store, config);
     let nodes = memory::nodes(Path::new(ROOT));
     if nodes.count_ones() > 1
         && let Err(error) = store.interleave(nodes)

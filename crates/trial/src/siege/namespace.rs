@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use shoal_testkit::namespace::Namespace;
+use shoal_testkit::network::ip;
 
 use crate::siege::address::PREFIXES_V6;
 
@@ -34,18 +35,12 @@ pub fn is_inside() -> Result<bool> {
     Ok(true)
 }
 
-/// Runs this program again inside, where the loopback interface has whole prefixes of IPv6 addresses, with the same arguments, and
-/// returns its exit code.
+/// Runs this program again inside, with the same arguments, and returns its exit code.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses the namespace.
 pub fn enter() -> Result<ExitCode> {
     let namespace = Namespace::new()?;
-    let mut lines = "link set lo up\n".to_owned();
-    for prefix in PREFIXES_V6 {
-        lines += &format!("route add local {prefix} dev lo\n");
-    }
-    namespace.ip(&lines)?;
     let program = env::current_exe().context("cannot locate this program")?;
     let mut command = namespace.command(&program)?;
     let status = command.args(env::args_os().skip(1)).env(OUTSIDE, own()?).status();
@@ -54,11 +49,13 @@ pub fn enter() -> Result<ExitCode> {
     Ok(ExitCode::from(code.unwrap_or(2)))
 }
 
-/// Lets sockets have any address of the prefixes, and nearly all ports.
+/// Brings up the loopback interface, with whole prefixes of IPv6 addresses and all ports.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses.
 pub fn prepare() -> Result<()> {
+    ip("link set lo up");
+    PREFIXES_V6.iter().for_each(|prefix| ip(&format!("route add local {prefix} dev lo")));
     // This allows binding any address of the prefixes, although no interface has it.
     set("/proc/sys/net/ipv6/ip_nonlocal_bind", "1")?;
     set("/proc/sys/net/ipv4/ip_local_port_range", "10000 65535")

@@ -310,7 +310,7 @@ impl Tracker {
     /// Returns the exit status, if the tracker has ended.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         let status = self.process.ended().ok().flatten()?;
-        // A successor is not a child, but is in its group.
+        // A successor is not a child.
         self.process.members().is_empty().then_some(status)
     }
 

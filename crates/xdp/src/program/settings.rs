@@ -68,8 +68,7 @@ pub struct NetworkRule {
 }
 
 labels! {
-    /// What the program counts: the fate of a frame, by the path that it takes. In the order of `enum outcome` of
-    /// `bpf/maps.h`.
+    /// The fate of a frame, by the path that it takes. In the order of `enum outcome` of `bpf/maps.h`.
     #[derive(PartialOrd, Ord)]
     pub enum Counted {
         /// A connect request over IPv4 that was answered.
