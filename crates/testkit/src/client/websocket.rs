@@ -131,7 +131,7 @@ impl WebSocket {
     /// # Errors
     /// Returns an error if none comes in time, or the connection ends.
     pub fn wait_for<T>(&mut self, deadline: Instant, mut find: impl FnMut(&Value) -> Option<T>) -> Result<T> {
-        #[allow(clippy::disallowed_methods, reason = "a wait of a test needs the real clock")]
+        #[expect(clippy::disallowed_methods, reason = "a wait of a test needs the real clock")]
         while Instant::now() < deadline {
             match self.take_frame()? {
                 Some(frame) => {
@@ -194,7 +194,8 @@ impl WebSocket {
 fn message(frame: Frame) -> Result<Option<Value>> {
     match frame {
         Frame::Text(text) => serde_json::from_slice(&text).context("a message that is not JSON"),
-        Frame::Close(code, reason) => bail!("closed by the tracker: {code:?} {reason}"),
+        Frame::Close(Some(code), reason) => bail!("closed by the tracker: {code} {reason}"),
+        Frame::Close(None, _) => bail!("closed by the tracker: without a code"),
         Frame::Binary(_) | Frame::Ping | Frame::Pong(_) => Ok(None),
     }
 }
