@@ -74,7 +74,6 @@ impl Snapshot {
     }
 
     /// Returns the usage between `self` and `later`.
-    #[must_use]
     pub(crate) fn until(&self, later: &Self) -> Usage {
         let ticks_per_s = as_f64(rustix::param::clock_ticks_per_second());
         let seconds = |ticks: u64| as_f64(ticks) / ticks_per_s;

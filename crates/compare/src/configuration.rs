@@ -13,7 +13,6 @@ use crate::load::{HttpTransport, LoadSpec, Transport};
 use crate::template::{UnknownPlaceholder, Values};
 
 /// Returns the placeholder values for a tracker at `address`.
-#[must_use]
 pub fn values(
     address: SocketAddr,
     workers: usize,

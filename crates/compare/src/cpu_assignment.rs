@@ -189,7 +189,6 @@ impl CpuAssignment {
     }
 
     /// Returns the processors of both, lowest first.
-    #[must_use]
     pub fn all(&self) -> Vec<usize> {
         let mut all = [&self.tracker[..], &self.load].concat();
         all.sort_unstable();
@@ -198,13 +197,11 @@ impl CpuAssignment {
     }
 
     /// Returns whether tracker and load share a processor.
-    #[must_use]
     pub fn overlaps(&self) -> bool {
         self.tracker.iter().any(|processor| self.load.contains(processor))
     }
 
     /// Returns a warning for readers of the result, if hyperthreads or processors are shared and slow each other.
-    #[must_use]
     pub fn warning(&self, topology: &Topology) -> Option<String> {
         if self.overlaps() {
             return Some(format!("{} cores: tracker and load shared processors, as requested", self.cores));

@@ -304,13 +304,11 @@ impl Description {
     }
 
     /// Returns how long to wait for the first answer.
-    #[must_use]
     pub fn start_patience(&self) -> Duration {
         Duration::from_secs(self.start.patience_s)
     }
 
     /// Returns how long to wait for the process to exit.
-    #[must_use]
     pub fn stop_patience(&self) -> Duration {
         Duration::from_secs(self.stop.patience_s)
     }

@@ -104,7 +104,6 @@ fn is_open(mut connection: &TcpStream) -> bool {
 
 /// Returns the most connections that this process, and a tracker that it starts, can have with this limit on open
 /// files.
-#[must_use]
 pub fn connections_max(descriptors: u64) -> usize {
     usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
 }

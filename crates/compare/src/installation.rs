@@ -134,7 +134,6 @@ impl SearchPaths {
 
 impl Protocol {
     /// Returns its name for reports and messages.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -147,7 +146,6 @@ impl Protocol {
 }
 
 /// Returns the path of a program on the `PATH`.
-#[must_use]
 pub fn on_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // On Debian, the PATH of a user lacks the directories of daemons.

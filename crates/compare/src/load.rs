@@ -107,7 +107,6 @@ pub enum Measure {
 
 impl Transport {
     /// Returns the protocol that a tracker has to support.
-    #[must_use]
     pub fn protocol(self) -> Protocol {
         match self {
             Self::Udp => Protocol::Udp,
@@ -119,7 +118,6 @@ impl Transport {
     }
 
     /// Returns the number of connections that stay open during the load, if they are part of the comparison.
-    #[must_use]
     pub fn open_connections(self) -> usize {
         match self {
             Self::Udp | Self::Http(_) => 0,
@@ -158,7 +156,6 @@ impl Transport {
 
 impl LoadSpec {
     /// Creates the load of `preset`, with the default settings for the rest.
-    #[must_use]
     pub fn of(preset: &ComparisonPreset) -> Self {
         let LoadPreset { population, mix, numwant, scrape_hashes_max, .. } = preset.shape;
         Self {
@@ -182,7 +179,6 @@ impl LoadSpec {
     }
 
     /// Returns the generator's plan for a tracker at `target`.
-    #[must_use]
     pub fn plan(&self, target: SocketAddr, assignment: &CpuAssignment, own_address_is_wrong: bool) -> Plan {
         // The generator at the driver hook has one worker, on the processor that does the receive work of its interface.
         let workers_max = if self.at_driver { 1 } else { usize::MAX };
@@ -213,7 +209,6 @@ impl LoadSpec {
     /// Returns the load for an echo. An echo relays nothing but returns each message, so an announce has one offer,
     /// which makes each message as long as one that a tracker relays. There is no open loop, because nothing is
     /// relayed.
-    #[must_use]
     pub fn for_echo(&self) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),
@@ -231,7 +226,6 @@ impl LoadSpec {
     }
 
     /// Returns the same load with this number of slow readers.
-    #[must_use]
     pub fn with_slow_readers(&self, slow_readers: usize) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),
@@ -253,28 +247,24 @@ impl LoadSpec {
     }
 
     /// Returns the closed loop. The workers share the requests in flight, which wait in the sockets of the tracker.
-    #[must_use]
     pub fn closed(&self, assignment: &CpuAssignment) -> (Pace, Stop) {
         let stop = Stop { after: Some(self.duration), requests: None };
         (Pace::Closed { window: self.window_of_worker(assignment).get() }, stop)
     }
 
     /// Returns the requests in flight in the closed loop of each worker. Over HTTP, each has a connection.
-    #[must_use]
     pub fn window_of_worker(&self, assignment: &CpuAssignment) -> NonZeroUsize {
         let in_flight = self.window * assignment.tracker.len();
         NonZeroUsize::new(in_flight.div_ceil(assignment.load.len().max(1))).unwrap_or(NonZeroUsize::MIN)
     }
 
     /// Returns the open loop, if there is one.
-    #[must_use]
     pub fn open(&self) -> Option<(Pace, Stop)> {
         let (rate, duration) = self.latency?;
         Some((Pace::Open { rate }, Stop { after: Some(duration), requests: None }))
     }
 
     /// Returns the names and values of all settings, for readers of a result.
-    #[must_use]
     pub fn settings(&self) -> Vec<(String, String)> {
         let Mix { connect, announce, scrape } = self.mix;
         let Population { torrents, peers, popularity, seeder_share, announces_per_life, vanish_share } =

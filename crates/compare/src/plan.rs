@@ -47,7 +47,6 @@ pub struct Contender {
 
 impl Contender {
     /// Looks for the programs of `description` for `protocol`.
-    #[must_use]
     pub fn look_for(description: Description, protocol: Protocol, search_paths: &SearchPaths) -> Self {
         let description = description.over(protocol);
         let installation = search_paths.find(&description, protocol);
@@ -81,13 +80,11 @@ impl Interrupt {
     }
 
     /// Returns whether no further run should start.
-    #[must_use]
     pub fn is_requested(&self) -> bool {
         self.requested.load(Ordering::SeqCst)
     }
 
     /// Returns whether the current run should stop.
-    #[must_use]
     pub fn is_immediate(&self) -> bool {
         self.immediate.load(Ordering::SeqCst)
     }

@@ -47,7 +47,6 @@ pub fn write(comparison: &Comparison, folder: &Path) -> anyhow::Result<Vec<PathB
 }
 
 /// Renders the report as Markdown. It refers to the plots of [`write()`].
-#[must_use]
 pub fn markdown(comparison: &Comparison) -> String {
     markdown::render(comparison, &plot::plots(comparison))
 }
@@ -74,7 +73,6 @@ pub enum Columns {
 }
 
 /// Returns the main table.
-#[must_use]
 pub fn summary(comparison: &Comparison, columns: Columns) -> Summary {
     let rows = row::rows(comparison);
     let table = match columns {

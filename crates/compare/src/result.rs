@@ -207,14 +207,12 @@ pub struct CpuTime {
 
 /// Returns the number of all replies that the tracker sent, good or not, on which its CPU time was spent. Tolerated
 /// replies are among the good ones.
-#[must_use]
 pub fn replies(load: &Report) -> u64 {
     load.responses.total() + load.wrong.total() + load.errors + load.late
 }
 
 /// Returns the CPU time and the number of replies it was spent on; with WebTorrent, the number of messages of any kind.
 /// The number of messages is known up to the end of the load, so the wait for the last ones does not count.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
     match (&load.relays, usage.at_work) {
@@ -226,13 +224,11 @@ pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
 
 impl CpuTime {
     /// Returns all CPU time, by the exact account if there is one.
-    #[must_use]
     pub fn whole_s(&self) -> f64 {
         self.exact_s.unwrap_or(self.user_s + self.system_s)
     }
 
     /// Returns the CPU time in user mode: by samples if there are any, or else as the ticks divide all CPU time.
-    #[must_use]
     pub fn user_part_s(&self) -> f64 {
         let (whole_s, counted_s) = (self.whole_s(), self.user_s + self.system_s);
         match self.sampled_user_s {
@@ -249,7 +245,6 @@ impl Usage {
 
     /// Returns the share of the time in which a tracker on these processors had work for all of them, 0 to 1. If the
     /// kernel's receive threads are there too, that is the time in which the processors were busy.
-    #[must_use]
     pub fn saturation(&self, processors: &[usize]) -> Option<f64> {
         if self.receive_s.is_some() {
             self.busy_share_of(processors)
@@ -260,13 +255,11 @@ impl Usage {
 
     /// Returns the share of the time in which a tracker with this number of processors had work, 0 to 1. Earlier
     /// results only tell how long it ran.
-    #[must_use]
     pub fn busy_share(&self, processors: usize) -> Option<f64> {
         self.ready_share.or_else(|| self.share_of(processors))
     }
 
     /// Returns the share of the time in which these processors were busy with any program or the kernel, 0 to 1.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "there are a few processors")]
     pub fn busy_share_of(&self, processors: &[usize]) -> Option<f64> {
         let shares = self.processors.iter().filter(|(processor, _)| processors.contains(processor));
@@ -275,7 +268,6 @@ impl Usage {
     }
 
     /// Returns the busy microseconds of these processors, those of other programs included, for each reply of the load.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
     pub fn core_us(&self, load: &Report, processors: &[usize]) -> Option<f64> {
         let busy_s = self.busy_share_of(processors)? * processors.len() as f64 * self.cpu.elapsed_s;
@@ -284,7 +276,6 @@ impl Usage {
     }
 
     /// Returns the share of the time of this number of processors that the tracker used, 0 to 1.
-    #[must_use]
     pub fn share_of(&self, processors: usize) -> Option<f64> {
         let available_s = self.cpu.elapsed_s * f64::from(u32::try_from(processors).ok()?);
         (available_s > 0.0).then(|| self.cpu.whole_s() / available_s)

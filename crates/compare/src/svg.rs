@@ -38,13 +38,11 @@ pub fn render(
 }
 
 /// Returns the style of a text of a height in pixels, which is vertically centred on its point and at this side of it.
-#[must_use]
 pub fn text(height: f64, colour: RGBColor, side: HPos) -> TextStyle<'static> {
     (FONT, height * SIZE_FACTOR).into_font().color(&colour).pos(Pos::new(side, VPos::Center))
 }
 
 /// Estimates the width of a text in any font, to reserve space for it.
-#[must_use]
 pub fn text_width(text: &str, height: f64) -> f64 {
     u32::try_from(text.chars().count()).map_or(0.0, f64::from) * height * 0.58
 }

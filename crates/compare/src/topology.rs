@@ -31,7 +31,6 @@ impl Topology {
 
     /// Reads the topology of the processors `allowed` from `directory`. A processor whose siblings are unknown is taken
     /// for a core of its own.
-    #[must_use]
     pub fn read(directory: &Path, allowed: &[usize]) -> Self {
         let mut processors = allowed.to_vec();
         processors.sort_unstable();
@@ -53,7 +52,6 @@ impl Topology {
     }
 
     /// Returns every processor, lowest first.
-    #[must_use]
     pub fn processors(&self) -> Vec<usize> {
         let mut processors: Vec<usize> = self.cores.iter().flatten().copied().collect();
         processors.sort_unstable();
@@ -61,19 +59,16 @@ impl Topology {
     }
 
     /// Returns the hyperthreads of each core.
-    #[must_use]
     pub fn cores(&self) -> &[Vec<usize>] {
         &self.cores
     }
 
     /// Returns whether a core has more than one hyperthread that this process may use.
-    #[must_use]
     pub fn has_hyperthreads(&self) -> bool {
         self.cores.iter().any(|core| core.len() > 1)
     }
 
     /// Returns whether two processors are hyperthreads of one core.
-    #[must_use]
     pub fn share_a_core(&self, one: usize, other: usize) -> bool {
         self.cores.iter().any(|core| core.contains(&one) && core.contains(&other))
     }

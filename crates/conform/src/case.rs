@@ -17,7 +17,6 @@ pub enum Severity {
 
 impl Severity {
     /// Returns the word for it in reports.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Must => "must",
@@ -42,7 +41,6 @@ pub enum CaseVerdict {
 
 impl CaseVerdict {
     /// Returns the word for it in reports.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -102,7 +100,6 @@ impl Case {
     }
 
     /// Returns the trackers that break the rule and why it is one all the same, if two or more are known to break it.
-    #[must_use]
     pub fn answer(&self) -> Option<(&'static str, &'static str)> {
         ANSWERS.iter().find_map(|answer| {
             let trackers = answer.cases.get(self.id)?;

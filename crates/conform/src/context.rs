@@ -29,7 +29,6 @@ const SLOW_CASE_MINUTES: u32 = 4;
 
 impl Timing {
     /// Returns timeouts suitable for a tracker at this address.
-    #[must_use]
     pub const fn towards(address: &SocketAddr) -> Self {
         let quiet_ms = if address.ip().is_loopback() { 50 } else { 500 };
         Self {
@@ -94,7 +93,6 @@ pub struct Target {
 impl Target {
     /// Returns a UDP tracker at this address, with default settings. A host has all of 127.0.0.0/8, so a tracker on
     /// loopback can be reached from two sources.
-    #[must_use]
     pub fn new(address: SocketAddr, seed: u64) -> Self {
         let sources = match address.ip() {
             IpAddr::V4(ip) if ip.is_loopback() => {
@@ -117,14 +115,12 @@ impl Target {
     }
 
     /// Returns an HTTP tracker at this address, over TLS if `is_tls`.
-    #[must_use]
     pub fn http(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
         Self { scheme, ..Self::new(address, seed) }
     }
 
     /// Returns a WebTorrent tracker at this address, over TLS if `is_tls`.
-    #[must_use]
     pub fn webtorrent(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Wss } else { Scheme::Ws };
         Self { scheme, ..Self::new(address, seed) }
@@ -148,7 +144,6 @@ impl fmt::Debug for InfoHash {
 }
 
 /// Returns a random seed, short enough to copy and exact in any JSON parser.
-#[must_use]
 pub fn random_seed() -> u64 {
     fastrand::u32(..).into()
 }

@@ -36,7 +36,6 @@ use crate::rules::Protocol;
 use crate::run::TRIES;
 
 /// Returns every case, in a readable order.
-#[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         announce::CASES,

@@ -72,7 +72,6 @@ pub struct Summary {
 
 impl Summary {
     /// Counts the findings.
-    #[must_use]
     pub fn of(findings: &[Finding]) -> Self {
         let count = |verdict, severity: Option<Severity>| {
             let counts = |finding: &&Finding| {
@@ -107,21 +106,18 @@ pub struct Run {
 
 impl Run {
     /// Returns a completed run.
-    #[must_use]
     pub fn done(url: &str, address: SocketAddr, findings: Vec<Finding>) -> Self {
         let summary = Summary::of(&findings);
         Self { url: url.to_owned(), address: Some(address), unreachable: None, summary, findings }
     }
 
     /// Returns a run that was not possible.
-    #[must_use]
     pub fn unreachable(url: &str, address: Option<SocketAddr>, reason: String) -> Self {
         let summary = Summary::default();
         Self { url: url.to_owned(), address, unreachable: Some(reason), summary, findings: Vec::new() }
     }
 
     /// Returns whether the tracker was reachable and no rule of weight "must" is broken.
-    #[must_use]
     pub fn is_conforming(&self) -> bool {
         self.unreachable.is_none() && self.summary.musts_failed == 0
     }
@@ -144,7 +140,6 @@ pub struct Report {
 
 impl Report {
     /// Combines runs into a report.
-    #[must_use]
     pub fn new(program: String, seed: u64, runs: Vec<Run>) -> Self {
         let is_conforming = runs.iter().all(Run::is_conforming);
         Self { schema: SCHEMA.to_owned(), program, seed, is_conforming, runs }

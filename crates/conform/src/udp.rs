@@ -29,7 +29,6 @@ use crate::run::TRIES;
 pub(crate) use self::client::Client;
 
 /// Returns every case, in a readable order.
-#[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         connect::CASES,

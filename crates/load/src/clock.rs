@@ -11,14 +11,12 @@ pub struct Clock(Instant);
 
 impl Clock {
     /// Starts it.
-    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
     /// Returns the nanoseconds since its start.
-    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn now_ns(self) -> u64 {
         nanoseconds(self.0.elapsed())
@@ -26,7 +24,6 @@ impl Clock {
 }
 
 /// Returns a duration in nanoseconds. More than 500 years become the largest value.
-#[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

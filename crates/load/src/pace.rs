@@ -39,7 +39,6 @@ impl Timing {
 
 impl Arrivals {
     /// Returns arrivals from now on, `rate` per second. The rate is above 0.
-    #[must_use]
     pub fn new(now_ns: u64, rate: f64) -> Self {
         Self { began_ns: now_ns, spacing_ns: 1e9 / rate, passed: 0 }
     }
@@ -56,7 +55,6 @@ impl Arrivals {
     }
 
     /// Returns when the arrival after `ahead` others is due.
-    #[must_use]
     pub fn at(&self, ahead: usize) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 arrivals")]
         let since_ns = (self.passed + ahead as u64) as f64 * self.spacing_ns;

@@ -262,7 +262,6 @@ impl Fill {
 
 /// Returns the info hash of torrent `torrent` of a load with this seed. A tracker that serves listed torrents only
 /// can be given a list of them.
-#[must_use]
 pub fn info_hash(seed: u64, torrent: u32) -> InfoHash {
     let mut state = mix(seed) ^ u64::from(torrent);
     let mut hash = [0; 20];

@@ -244,7 +244,6 @@ pub enum Bottleneck {
 
 impl Kinds {
     /// Returns the sum of all kinds.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.connect + self.announce + self.scrape
     }
@@ -252,7 +251,6 @@ impl Kinds {
 
 impl WrongReplies {
     /// Returns the sum of all rules.
-    #[must_use]
     pub fn total(&self) -> u64 {
         let Self { malformed, action, transaction_id, count, own_address, status, implausible } = self;
         malformed + action + transaction_id + count + own_address + status + implausible
@@ -261,7 +259,6 @@ impl WrongReplies {
 
 impl WrongRelays {
     /// Returns the sum of all fields.
-    #[must_use]
     pub fn total(&self) -> u64 {
         let Self { damaged, own, misdirected, foreign } = self;
         damaged + own + misdirected + foreign
@@ -270,7 +267,6 @@ impl WrongRelays {
 
 impl ConnectionFailures {
     /// Returns the sum of all fields.
-    #[must_use]
     pub fn total(&self) -> u64 {
         let Self { refused, reset, closed, timeout, tls, websocket, other } = self;
         refused + reset + closed + timeout + tls + websocket + other

@@ -52,7 +52,6 @@ pub fn open_at_driver(plan: &Plan, hook: &DriverHook) -> Result<Session, OpenErr
 }
 
 /// Returns the name of the network interface of this host that has this address.
-#[must_use]
 pub fn interface_of(address: IpAddr) -> Option<String> {
     let has_address = |interface: &nix::ifaddrs::InterfaceAddress| {
         let storage = interface.address.as_ref()?;

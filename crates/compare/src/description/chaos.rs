@@ -57,7 +57,6 @@ impl ChaosOptions {
 
 impl UpgradeSignal {
     /// Returns the signal of the kernel.
-    #[must_use]
     pub fn signal(self) -> Signal {
         match self {
             Self::Usr2 => Signal::USR2,
@@ -68,7 +67,6 @@ impl UpgradeSignal {
 
 impl Description {
     /// Applies the differences for `shoal-lab chaos`, if the description has them.
-    #[must_use]
     pub fn for_chaos(mut self) -> Option<(Self, ChaosOptions)> {
         let mut chaos = self.chaos.take()?;
         self.start.arguments = chaos.arguments.take().unwrap_or(self.start.arguments);

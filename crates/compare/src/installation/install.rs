@@ -102,7 +102,6 @@ pub fn default_folder() -> Result<PathBuf> {
 
 impl InstallableTool {
     /// Describes what `install` does, for the user.
-    #[must_use]
     pub fn plan(&self) -> String {
         match self.source {
             ToolSource::Crate { package, features: "", .. } => {

@@ -50,7 +50,6 @@ pub const PRESETS: [Preset; 2] = [
 
 impl Preset {
     /// Returns the preset with this name.
-    #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)
     }

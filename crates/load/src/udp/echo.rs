@@ -23,7 +23,6 @@ const COUNTS_BYTES: usize = 12;
 
 impl Echo {
     /// Returns an echo whose announce replies have `announce_reply_bytes`, rounded down to whole peers of `peer_bytes`.
-    #[must_use]
     pub fn new(announce_reply_bytes: usize, peer_bytes: usize) -> Self {
         let peers = announce_reply_bytes.clamp(ANNOUNCE_HEAD_BYTES, REPLY_BYTES_MAX) - ANNOUNCE_HEAD_BYTES;
         Self { announce_reply_bytes: ANNOUNCE_HEAD_BYTES + peers / peer_bytes * peer_bytes }

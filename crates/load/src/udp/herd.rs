@@ -69,7 +69,6 @@ pub struct HerdReport {
 
 impl HerdReport {
     /// Returns whether every client got what it asked for.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         self.answered.iter().sum::<u64>() == self.clients
     }

@@ -78,7 +78,6 @@ pub const PRESETS: [Preset; 4] = [
 
 impl Preset {
     /// Returns the preset with this name.
-    #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)
     }
