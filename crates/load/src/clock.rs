@@ -10,13 +10,11 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts it.
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Returns the nanoseconds since its start.
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn now_ns(self) -> u64 {
         nanoseconds(self.0.elapsed())
@@ -28,17 +26,14 @@ pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The CPU time of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuTime {
-    /// The time that it has used.
     pub(crate) used: Duration,
     /// How long it has waited for a processor that others kept busy; 0 if the kernel does not tell.
     pub(crate) waited: Duration,
 }
 
 impl CpuTime {
-    /// Returns the CPU time of this thread so far.
     pub(crate) fn of_thread() -> Self {
         let used = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
         // Three numbers: nanoseconds on a processor, nanoseconds in its run queue, and the number of time slices.

@@ -36,7 +36,6 @@ pub(crate) struct Connection<D> {
     pub(crate) requests: VecDeque<Pending<D>>,
     /// Whether it has carried a reply.
     pub(crate) is_proven: bool,
-    /// Whether its slot is in a queue.
     pub(crate) is_queued: bool,
     /// Received and decrypted bytes that have not been read yet.
     pub(crate) input: Vec<u8>,
@@ -45,48 +44,36 @@ pub(crate) struct Connection<D> {
     sent: usize,
 }
 
-/// A request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pending<D> {
     /// When the request should have left.
     pub(crate) due_ns: u64,
-    /// When it was written.
     pub(crate) sent_ns: u64,
     pub(crate) kind: Kind,
     /// The peer that announces, or a peer of the first torrent of a scrape.
     pub(crate) peer: u32,
-    /// The number of info hashes of a scrape.
     pub(crate) hashes: u8,
-    /// Other properties that the reply is checked against.
     pub(crate) details: D,
 }
 
-/// Options of the socket of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
-    /// Sends small pieces at once (`TCP_NODELAY`).
     pub(crate) no_delay: bool,
     /// The size of the receive buffer, if not the default of the kernel.
     pub(crate) recv_buffer_bytes: Option<usize>,
 }
 
-/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Closed,
-    /// TCP connects.
     Connecting,
-    /// TLS handshakes.
     Handshaking,
-    /// The upgrade to a WebSocket is in flight.
     Upgrading,
-    /// It can carry requests.
     Open,
     /// Nothing is in flight; the tracker is about to close it.
     Closing,
 }
 
-/// The reason why a connection fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Refused,
@@ -95,17 +82,14 @@ pub(crate) enum Fault {
     Closed,
     Timeout,
     Tls(String),
-    /// The upgrade failed, or the protocol was violated.
     WebSocket(String),
     /// An error of this host.
     Other(Errno),
 }
 
-/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Nothing,
-    /// Bytes, and whether there may be more.
     Bytes {
         more: bool,
     },
@@ -132,7 +116,6 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Begins a connection. Returns the socket.
     pub(crate) fn open(
         &mut self,
         from: SocketAddr,
@@ -166,7 +149,6 @@ impl<D> Connection<D> {
         Ok(socket.as_fd())
     }
 
-    /// Completes the connect of TCP.
     pub(crate) fn complete_connect(&mut self) -> Result<(), Fault> {
         if let Some(socket) = &self.socket {
             sockopt::socket_error(socket).and_then(|error| error).map_err(Fault::of)?;
@@ -175,7 +157,6 @@ impl<D> Connection<D> {
         self.flush()
     }
 
-    /// Returns the stage that follows the connect of TCP.
     fn stage_after_connect(&self) -> Stage {
         if self.session.is_some() { Stage::Handshaking } else { Stage::Open }
     }
@@ -255,7 +236,6 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Returns empty buffers to the spares.
     pub(crate) fn return_buffers(&mut self, spares: &mut Vec<Vec<u8>>) {
         for buffer in [&mut self.input, &mut self.output] {
             if buffer.is_empty() && buffer.capacity() > 0 {
@@ -264,12 +244,10 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Returns the socket, if there is one.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// Moves the output of the TLS session to the output of the connection.
     fn collect_tls(&mut self) {
         if let Some(session) = &mut self.session {
             while session.wants_write() && session.write_tls(&mut self.output).is_ok_and(|bytes| bytes > 0) {}
@@ -300,7 +278,6 @@ impl<D> Connection<D> {
         Ok(if is_ending && !more { Received::End } else { Received::Bytes { more } })
     }
 
-    /// Removes the first `bytes` of the input.
     pub(crate) fn consume(&mut self, bytes: usize) {
         if bytes == self.input.len() {
             self.input.clear();
@@ -309,7 +286,6 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Closes the connection, if there is one, properly or by a reset.
     pub(crate) fn close(&mut self, reset: bool) {
         if let Some(socket) = &self.socket {
             if reset {
@@ -365,7 +341,6 @@ fn bind(from: SocketAddr) -> Result<OwnedFd, Fault> {
     Ok(socket)
 }
 
-/// Checks that connections can come from an address.
 pub(crate) fn check_local(from: SocketAddr) -> Result<(), OpenError> {
     match bind(from) {
         Ok(_) => Ok(()),
@@ -374,7 +349,6 @@ pub(crate) fn check_local(from: SocketAddr) -> Result<(), OpenError> {
 }
 
 impl Fault {
-    /// Counts a fault of this kind.
     pub(crate) fn count(&self, failures: &mut ConnectionFailures) {
         *match self {
             Self::Refused => &mut failures.refused,

@@ -5,9 +5,7 @@ use std::time::Duration;
 /// When a run of one worker is over, whichever comes first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// At this time.
     pub(crate) end_ns: u64,
-    /// After this many requests.
     pub(crate) requests_max: u64,
 }
 
@@ -16,7 +14,6 @@ pub(crate) struct Timing {
 pub struct Arrivals {
     began_ns: u64,
     spacing_ns: f64,
-    /// How many have passed.
     passed: u64,
 }
 
@@ -31,7 +28,6 @@ pub(crate) struct Pause {
 }
 
 impl Timing {
-    /// Returns how many more requests may be sent.
     pub(crate) fn left(&self, requests: u64) -> usize {
         usize::try_from(self.requests_max.saturating_sub(requests)).unwrap_or(usize::MAX)
     }
@@ -43,7 +39,6 @@ impl Arrivals {
         Self { began_ns: now_ns, spacing_ns: 1e9 / rate, passed: 0 }
     }
 
-    /// Returns how many requests arrive in a period.
     pub(crate) fn within(rate: f64, time: Duration) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
@@ -67,7 +62,6 @@ impl Arrivals {
         self.began_ns.saturating_add(since_ns)
     }
 
-    /// Returns how many arrivals are due and have not passed.
     pub(crate) fn due(&self, now_ns: u64) -> usize {
         if now_ns < self.at(0) {
             return 0;
@@ -82,7 +76,6 @@ impl Arrivals {
         usize::try_from(arrived.saturating_sub(self.passed)).unwrap_or(usize::MAX)
     }
 
-    /// Lets the next `count` arrivals pass.
     pub fn pass(&mut self, count: usize) {
         self.passed += count as u64;
     }

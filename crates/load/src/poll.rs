@@ -12,13 +12,11 @@ use rustix::io::Errno;
 
 use crate::OpenError;
 
-/// The epoll instance of one worker.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
 
-/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionEvent {
     pub(crate) slot: usize,
@@ -27,7 +25,6 @@ pub(crate) struct ConnectionEvent {
     pub(crate) flags: EventFlags,
 }
 
-/// Most events of one wait.
 const EVENTS_MAX: usize = 512;
 
 impl Poll {
@@ -45,7 +42,6 @@ impl Poll {
         epoll::add(&self.epoll, socket, data, flags)
     }
 
-    /// Unregisters a socket.
     pub(crate) fn remove(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::delete(&self.epoll, socket)
     }
@@ -60,7 +56,6 @@ impl Poll {
         }
     }
 
-    /// Returns event `index` of the last wait.
     pub(crate) fn event(&self, index: usize) -> Option<ConnectionEvent> {
         let event = self.events.get(index)?;
         let (flags, data) = (event.flags, event.data.u64());

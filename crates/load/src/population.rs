@@ -43,7 +43,6 @@ struct Peer {
 
 const _: () = assert!(size_of::<Peer>() == 8);
 
-/// A stage in the life of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It will announce itself as started, with everything left to download.
@@ -54,7 +53,6 @@ enum Stage {
     Seeder,
 }
 
-/// An announce of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerAnnounce {
     pub(crate) peer: u32,
@@ -103,7 +101,6 @@ impl Peers {
         swarms
     }
 
-    /// Draws a peer that uses `socket`.
     pub(crate) fn draw(&mut self, socket: usize) -> u32 {
         let rows = (self.peers.len() - socket).div_ceil(self.sockets);
         let peer = self.random.random_range(0..rows) * self.sockets + socket;
@@ -115,7 +112,6 @@ impl Peers {
         self.peers[peer as usize].torrent
     }
 
-    /// Returns an announce of a peer as started.
     pub(crate) fn start(&mut self, peer: u32) -> PeerAnnounce {
         let entry = &mut self.peers[peer as usize];
         entry.stage = match entry.stage {
@@ -180,14 +176,12 @@ fn chance_after_start(announces_per_life: u32) -> u32 {
 /// A swarm of the load, and the size that the tracker gives it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Swarm {
-    /// Peers of the load.
     pub(crate) peers: u32,
     /// The highest count of peers in a reply; 0 if no reply had one.
     pub(crate) counted: u32,
 }
 
 impl Swarm {
-    /// Notes the number of peers in a reply.
     pub(crate) fn note(&mut self, counted: u64) {
         self.counted = self.counted.max(u32::try_from(counted).unwrap_or(u32::MAX));
     }
@@ -213,7 +207,6 @@ pub(crate) fn unregistered(swarms: &[Swarm]) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Fill {
     peers: usize,
-    /// The next peer of each socket.
     next: Vec<usize>,
     /// Peers whose announce was lost.
     again: Vec<u32>,
@@ -231,7 +224,6 @@ impl Fill {
         }
     }
 
-    /// Takes a peer that uses `socket`.
     pub(crate) fn take_of(&mut self, socket: usize) -> Option<u32> {
         let sockets = self.next.len();
         let again = self.again.pop_if(|peer| *peer as usize % sockets == socket);
@@ -254,7 +246,6 @@ impl Fill {
         self.take_of(socket)
     }
 
-    /// Returns whether every peer was taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.again.is_empty() && self.next.iter().all(|next| *next >= self.peers)
     }

@@ -20,24 +20,16 @@ use crate::progress::{Live, Snapshot};
 use crate::tally::{Tally, report};
 use crate::{Pace, Plan, Report, Stop, Watch};
 
-/// The reason why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The plan contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// This process is not allowed to run where the plan wants it.
     #[error("cannot run on processor {processor}: {errno}; give processors that this process may use")]
-    Processor {
-        /// The processor of the plan.
-        processor: usize,
-        /// The error of the kernel.
-        errno: Errno,
-    },
+    Processor { processor: usize, errno: Errno },
     /// This host lacks something.
     #[error("{0}")]
     Host(String),
-    /// The tracker does not answer.
     #[error("{0}")]
     Unreachable(String),
 }
@@ -51,27 +43,27 @@ pub struct Session {
     peers: u32,
     /// Connections that all workers open before anything else.
     connections: usize,
-    /// Whether they have been opened.
     is_connected: bool,
     shared: Arc<Shared>,
     workers: Vec<Worker>,
     tallies: Receiver<Tally>,
 }
 
-/// An instruction for the workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     /// Opens all connections, if the protocol has them open before anything else.
     Connect,
-    /// Announces every peer as started.
     Fill,
-    /// Keeps `window` requests in flight.
-    Closed { window: usize, timing: Timing },
-    /// Sends `rate` requests per second.
-    Open { rate: f64, timing: Timing },
+    Closed {
+        window: usize,
+        timing: Timing,
+    },
+    Open {
+        rate: f64,
+        timing: Timing,
+    },
 }
 
-/// The state that all threads of a session share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
@@ -86,7 +78,6 @@ struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The interval between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Session {
@@ -241,7 +232,6 @@ impl Order {
     }
 }
 
-/// Starts the thread of a worker.
 fn spawn<P: Protocol>(
     index: usize,
     open: impl FnOnce() -> Result<Driver<P>, OpenError> + Send + 'static,
@@ -277,7 +267,6 @@ fn spawn<P: Protocol>(
     Ok(Worker { orders: Some(order_sender), thread: Some(thread) })
 }
 
-/// Binds this thread to a processor.
 pub(crate) fn pin(processor: usize) -> Result<(), OpenError> {
     let refused = |errno| OpenError::Processor { processor, errno };
     if processor >= CpuSet::MAX_CPU {

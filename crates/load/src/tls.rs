@@ -21,7 +21,6 @@ use shoal_testkit::certificate::AnyCertificate;
 
 use crate::OpenError;
 
-/// How the generator uses TLS.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     /// The only version that the client offers.
@@ -34,7 +33,6 @@ pub struct TlsSettings {
     pub name: String,
 }
 
-/// A version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
     /// RFC 5246.
@@ -57,7 +55,6 @@ pub(crate) fn serialize<S: Serializer>(tls: &Option<TlsSettings>, to: S) -> Resu
     map.end()
 }
 
-/// Creates the TLS sessions of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
@@ -102,13 +99,11 @@ impl TlsClient {
         Ok(Self { config: Arc::new(config), name })
     }
 
-    /// Returns a new session.
     pub(crate) fn connect(&self) -> Result<Box<ClientConnection>, Error> {
         ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map(Box::new)
     }
 }
 
-/// Reads the certificates of a file.
 fn trusted(file: &Path) -> Result<RootCertStore, OpenError> {
     let refused = |error: &dyn fmt::Display| {
         OpenError::Host(format!("{} cannot be used as certificates to trust: {error}", file.display()))

@@ -24,9 +24,6 @@ use client::Client;
 use xdp::XdpClient;
 
 /// Opens the sockets, creates the peers, and gets a connection id for each socket.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or the tracker does not answer.
 pub fn open(plan: &Plan) -> Result<Session, OpenError> {
     plan.check()?;
     let own = plan.clone();
@@ -38,9 +35,6 @@ pub fn open(plan: &Plan) -> Result<Session, OpenError> {
 
 /// Opens a generator whose closed loop runs at the driver hook of a network interface of this host, through which the way to
 /// the tracker leads. It takes IPv4 and one worker.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or the tracker does not answer.
 pub fn open_at_driver(plan: &Plan, hook: &DriverHook) -> Result<Session, OpenError> {
     plan.check()?;
     XdpClient::check(plan)?;

@@ -35,20 +35,16 @@ pub struct WsSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
     #[serde(skip)]
     pub host: String,
-    /// The path, such as `/announce`.
     pub path: String,
     /// The value of `Origin`, if it is sent.
     pub origin: Option<String>,
-    /// TLS, if the load uses it.
     #[serde(flatten, serialize_with = "crate::tls::serialize")]
     pub tls: Option<TlsSettings>,
     /// The number of connections of all workers on which peers announce themselves again and again.
     pub connections: NonZeroUsize,
     /// The number of connections that all workers open per second, including handshakes. `None`: as many as possible.
     pub ramp: Option<f64>,
-    /// The number of offers of each announce.
     pub offers: usize,
-    /// The size of the session description of an offer or answer.
     pub sdp_bytes: usize,
     /// The share of relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
@@ -65,13 +61,9 @@ pub struct WsSettings {
 /// Most connections of a worker.
 pub const CONNECTIONS_MAX: usize = stamp::SLOTS_MAX;
 
-/// Most offers of an announce.
 pub const OFFERS_MAX: usize = stamp::OFFERS_MAX;
 
 /// Creates the peers, and opens one connection for each worker to find out whether the tracker is there.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or the tracker does not answer.
 pub fn open(plan: &Plan, settings: &WsSettings) -> Result<Session, OpenError> {
     plan.check()?;
     settings.check(plan)?;

@@ -37,10 +37,7 @@ use shared::{RING, Request, SAMPLES, SCRAPE_HASHES_MAX, SLOTS};
 pub struct DriverHook(Arc<Program>);
 
 impl DriverHook {
-    /// Attaches the program to an interface of the network namespace of this thread.
-    ///
-    /// # Errors
-    /// If there is no such interface, or the kernel refuses, as it does without root.
+    /// Attaches the program to an interface of the network namespace of this thread, which needs root.
     pub fn attach(interface: &str) -> Result<Self, OpenError> {
         Program::attach(interface).map(|program| Self(Arc::new(program))).map_err(OpenError::Host)
     }
@@ -52,7 +49,6 @@ impl fmt::Debug for DriverHook {
     }
 }
 
-/// The client of the only worker.
 pub(super) struct XdpClient {
     sockets: Client,
     program: Arc<Program>,
@@ -60,7 +56,6 @@ pub(super) struct XdpClient {
     /// Whether the current run is a closed loop, which is that of the program.
     is_looping: bool,
     processor: Option<usize>,
-    /// Requests in flight.
     window: usize,
     /// The last request of each slot that was seen, and when it was seen first.
     seen: [(u32, u64); SLOTS],
@@ -148,7 +143,6 @@ impl XdpClient {
         self.program.sources.iter().for_each(|source| source.must_connect.store(1, Ordering::Relaxed));
     }
 
-    /// Fills the ring.
     fn write_requests(&mut self, run: &mut Run) {
         let control = self.program.control();
         let consumed = control.consumed.load(Ordering::Relaxed);
@@ -225,7 +219,6 @@ impl XdpClient {
         Ok(usize::try_from(replies).unwrap_or(usize::MAX))
     }
 
-    /// Counts an error, with the message of the first one.
     fn note_error(&self, run: &mut Run) {
         let control = self.program.control();
         let bytes = usize::try_from(control.error_bytes.load(Ordering::Acquire)).unwrap_or(0);

@@ -26,13 +26,10 @@ pub(super) struct Client {
     pub(super) pool: Pool<Details>,
     /// First the announcers, then the held connections, then the slow readers.
     pub(super) slots: Vec<Slot>,
-    /// The number of announcers.
     pub(super) announcers: usize,
     pub(super) encoder: Encoder,
-    /// The request for the upgrade, and its key.
     upgrade: Vec<u8>,
     pub(super) key: String,
-    /// The number of offers of an announce.
     pub(super) offers: usize,
     pub(super) answer_share: f64,
     held_announce: bool,
@@ -46,17 +43,14 @@ pub(super) struct Client {
     connected: Option<(Connections, Durations)>,
     /// Whether the tracker was seen to reply to answers.
     pub(super) replies_to_answers: bool,
-    /// When the last message came.
     pub(super) last_message_ns: u64,
 }
 
-/// The state of a WebSocket, beside its connection.
 pub(super) struct Slot {
     pub(super) role: Role,
     pub(super) reader: Reader,
     /// Whether it has been dialled and is not open yet.
     is_connecting: bool,
-    /// Whether it has answered a ping.
     pub(super) has_ponged: bool,
     /// The number of announces and answers sent so far, and of replies to announces. By these numbers, a reply to an
     /// answer is recognized if the tracker sends such replies.
@@ -66,7 +60,6 @@ pub(super) struct Slot {
     pub(super) filled: usize,
 }
 
-/// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Its peers announce themselves again and again.
@@ -96,7 +89,6 @@ const QUIET_NS: u64 = 300_000_000;
 const SLOW_READER_BUFFER_BYTES: usize = 4096;
 
 impl Client {
-    /// Creates the client of worker `index`, on its own thread.
     pub(super) fn open(
         plan: &Plan,
         settings: &WsSettings,
@@ -175,7 +167,6 @@ impl Client {
         self.on_failure(run, slot, now_ns);
     }
 
-    /// Closes a connection.
     fn close(&mut self, slot: usize) {
         self.end_handshake(slot);
         let Pool { connections, spares, .. } = &mut self.pool;
@@ -199,19 +190,16 @@ impl Client {
         }
     }
 
-    /// Queues a slot whose connection is to be opened.
     fn queue_dial(&mut self, slot: usize) {
         self.pool.connections[slot].is_queued = true;
         self.waiting.push_back(slot);
     }
 
-    /// Returns the open connections with a role.
     pub(super) fn open_slots(&self, role: Role) -> impl Iterator<Item = usize> {
         let is_open = move |slot: &usize| self.pool.connections[*slot].stage == Stage::Open;
         (0..self.slots.len()).filter(move |slot| self.slots[*slot].role == role).filter(is_open)
     }
 
-    /// Returns how many held connections are open and have answered a ping.
     fn held_alive(&self) -> usize {
         self.open_slots(Role::Held).filter(|slot| self.slots[*slot].has_ponged).count()
     }
@@ -430,7 +418,6 @@ impl StreamProtocol for Client {
         self.dial_with(run, slot, SocketOptions { no_delay: true, recv_buffer_bytes }, now_ns);
     }
 
-    /// Asks for the upgrade.
     fn on_open(&mut self, _run: &mut Run, slot: usize, _now_ns: u64) -> Result<(), Fault> {
         let connection = &mut self.pool.connections[slot];
         connection.send(&self.upgrade)?;

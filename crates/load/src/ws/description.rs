@@ -9,11 +9,9 @@ use super::stamp::STAMP_BYTES;
 #[derive(Clone, Debug)]
 pub(super) struct Description {
     json: Vec<u8>,
-    /// The offsets of the stamps, in order.
     offsets: [usize; STAMPS],
 }
 
-/// The kind of a session description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Offer,
@@ -74,7 +72,6 @@ impl Description {
         Self { json: json.into_bytes(), offsets }
     }
 
-    /// Replaces the stamps.
     pub(super) fn set_stamp(&mut self, stamp: &[u8; STAMP_BYTES]) {
         for offset in self.offsets {
             self.json[offset..][..STAMP_BYTES].copy_from_slice(stamp);

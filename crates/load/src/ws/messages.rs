@@ -185,7 +185,6 @@ impl Client {
         }
     }
 
-    /// Checks an offer, and answers a share of the good ones.
     fn handle_offer(
         &mut self,
         run: &mut Run,
