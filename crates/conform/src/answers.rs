@@ -12,7 +12,6 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The reason why some rules are rules.
 #[derive(Deserialize)]
 pub(crate) struct Answer {
     /// One to three sentences.

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::answers::ANSWERS;
 use crate::context::Context;
 
-/// The weight of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -25,13 +24,10 @@ impl Severity {
     }
 }
 
-/// The outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaseVerdict {
-    /// The tracker keeps the rule.
     Pass,
-    /// The tracker breaks the rule.
     Fail,
     /// The rule cannot be checked from here; the finding says why.
     NotSupported,
@@ -51,16 +47,13 @@ impl CaseVerdict {
     }
 }
 
-/// A rule that can be checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The name, in lower case with hyphens. It begins with the protocol.
     pub id: &'static str,
-    /// The weight of the rule.
     pub severity: Severity,
     /// The document and section, or the practice, that the rule comes from.
     pub source: &'static str,
-    /// The rule, in one sentence.
     pub rule: &'static str,
     /// Whether the case waits for a minute or more.
     pub is_slow: bool,
@@ -107,7 +100,6 @@ impl Case {
         })
     }
 
-    /// Sets the number of info hashes, which is otherwise one.
     pub(crate) const fn with_info_hashes(self, info_hashes: usize) -> Self {
         Self { info_hashes, ..self }
     }
@@ -137,7 +129,6 @@ pub(crate) enum Unmet {
 /// The result of a step of a case; an error ends the case.
 pub(crate) type Checked<T = ()> = Result<T, Unmet>;
 
-/// Fails the case unless `holds`.
 pub(crate) fn ensure(holds: bool, expected: impl Into<String>, seen: impl Into<String>) -> Checked {
     if holds { Ok(()) } else { Err(Unmet::Fail { expected: expected.into(), seen: seen.into() }) }
 }

@@ -10,7 +10,6 @@ use crate::deadline::Deadline;
 use crate::rules::operator::OperatorRules;
 use crate::trace::Trace;
 
-/// How long the suite waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Time to wait for a reply before the request is sent again.
@@ -40,7 +39,6 @@ impl Timing {
     }
 }
 
-/// The protocol of a tracker under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// BEP 15.
@@ -56,7 +54,6 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Returns whether the connection uses TLS.
     pub(crate) const fn is_tls(self) -> bool {
         match self {
             Self::Udp | Self::Http | Self::Ws => false,
@@ -65,12 +62,9 @@ impl Scheme {
     }
 }
 
-/// A tracker under test, over one address family.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The protocol of the tracker.
     pub scheme: Scheme,
-    /// The address of the tracker.
     pub address: SocketAddr,
     /// The address of the same tracker in the other family, if it has one.
     pub other_family: Option<SocketAddr>,
@@ -82,11 +76,9 @@ pub struct Target {
     pub path: String,
     /// Local addresses to connect from, the default one first. If empty, the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// The seed of all info hashes.
     pub seed: u64,
     /// The rules of the operator that are to be checked.
     pub rules: OperatorRules,
-    /// The timeouts.
     pub timing: Timing,
 }
 
@@ -114,20 +106,17 @@ impl Target {
         }
     }
 
-    /// Returns an HTTP tracker at this address, over TLS if `is_tls`.
     pub fn http(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
         Self { scheme, ..Self::new(address, seed) }
     }
 
-    /// Returns a WebTorrent tracker at this address, over TLS if `is_tls`.
     pub fn webtorrent(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Wss } else { Scheme::Ws };
         Self { scheme, ..Self::new(address, seed) }
     }
 }
 
-/// The identifier of a torrent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InfoHash(pub [u8; 20]);
 
@@ -177,7 +166,6 @@ fn mix(seed: u64, case_id: &str, more: &[u8]) -> u64 {
     bytes.fold(seed, |state, byte| fastrand::Rng::with_seed(state.rotate_left(8) ^ u64::from(byte)).u64(..))
 }
 
-/// The state of a running case.
 pub(crate) struct Context<'t> {
     pub(crate) target: &'t Target,
     pub(crate) trace: RefCell<Trace>,
@@ -198,7 +186,6 @@ impl<'t> Context<'t> {
         Self { target, case, rng, tries, unanswered: Cell::new(0), deadline, trace: RefCell::default() }
     }
 
-    /// Returns the context of the same case with another target.
     pub(crate) fn with_target<'o>(&self, target: &'o Target) -> Context<'o>
     where
         't: 'o,
@@ -206,12 +193,10 @@ impl<'t> Context<'t> {
         Context { deadline: self.deadline, ..Context::new(target, self.case, self.tries) }
     }
 
-    /// Returns an info hash of this case.
     pub(crate) fn hash(&self, index: usize) -> [u8; 20] {
         derive(self.target.seed, self.case, self.target.address.is_ipv4(), index).0
     }
 
-    /// Returns the first `count` info hashes of this case.
     pub(crate) fn hashes(&self, count: usize) -> Vec<[u8; 20]> {
         (0..count).map(|index| self.hash(index)).collect()
     }
@@ -221,14 +206,12 @@ impl<'t> Context<'t> {
         self.rng.borrow_mut().u32(..)
     }
 
-    /// Returns `count` random bytes.
     pub(crate) fn random_bytes(&self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.rng.borrow_mut().fill(&mut bytes);
         bytes
     }
 
-    /// Returns the local address number `index`.
     pub(crate) fn source(&self, index: usize) -> Checked<IpAddr> {
         let missing = || {
             Unmet::NotSupported(
@@ -239,7 +222,6 @@ impl<'t> Context<'t> {
         self.target.sources.get(index).copied().ok_or_else(missing)
     }
 
-    /// Returns the address of the tracker in the other family.
     pub(crate) fn other_family(&self) -> Checked<SocketAddr> {
         let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
         self.target.other_family.ok_or_else(missing)

@@ -11,18 +11,12 @@ use crate::trace::TraceEntry;
 /// misunderstand the new one.
 pub const SCHEMA: &str = "shoal-lab-conform/2";
 
-/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The name of the case.
     pub id: String,
-    /// The weight of the rule.
     pub severity: Severity,
-    /// The source of the rule.
     pub source: String,
-    /// The rule.
     pub rule: String,
-    /// The outcome.
     pub verdict: CaseVerdict,
     /// The expected behaviour: the rule itself, unless the case failed at a certain step.
     pub expected: String,
@@ -55,23 +49,16 @@ impl Finding {
     }
 }
 
-/// The number of findings of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Rules that are kept.
     pub passed: usize,
-    /// Rules of weight "must" that are broken.
     pub musts_failed: usize,
-    /// Rules of weight "should" that are broken.
     pub shoulds_failed: usize,
-    /// Rules that could not be checked.
     pub not_supported: usize,
-    /// Rules of operators that the user has not named.
     pub not_configured: usize,
 }
 
 impl Summary {
-    /// Counts the findings.
     pub fn of(findings: &[Finding]) -> Self {
         let count = |verdict, severity: Option<Severity>| {
             let counts = |finding: &&Finding| {
@@ -89,7 +76,6 @@ impl Summary {
     }
 }
 
-/// A run of the suite against one address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The tracker URL, as the user wrote it.
@@ -98,20 +84,16 @@ pub struct Run {
     pub address: Option<SocketAddr>,
     /// The reason, if no case was run.
     pub unreachable: Option<String>,
-    /// The summary of the findings.
     pub summary: Summary,
-    /// The result of each case.
     pub findings: Vec<Finding>,
 }
 
 impl Run {
-    /// Returns a completed run.
     pub fn done(url: &str, address: SocketAddr, findings: Vec<Finding>) -> Self {
         let summary = Summary::of(&findings);
         Self { url: url.to_owned(), address: Some(address), unreachable: None, summary, findings }
     }
 
-    /// Returns a run that was not possible.
     pub fn unreachable(url: &str, address: Option<SocketAddr>, reason: String) -> Self {
         let summary = Summary::default();
         Self { url: url.to_owned(), address, unreachable: Some(reason), summary, findings: Vec::new() }
@@ -123,10 +105,8 @@ impl Run {
     }
 }
 
-/// The results of all runs of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
     pub schema: String,
     /// The program that wrote the report, with its version.
     pub program: String,
@@ -134,12 +114,10 @@ pub struct Report {
     pub seed: u64,
     /// Whether every tracker was reachable and no rule of weight "must" is broken.
     pub is_conforming: bool,
-    /// One run for each address.
     pub runs: Vec<Run>,
 }
 
 impl Report {
-    /// Combines runs into a report.
     pub fn new(program: String, seed: u64, runs: Vec<Run>) -> Self {
         let is_conforming = runs.iter().all(Run::is_conforming);
         Self { schema: SCHEMA.to_owned(), program, seed, is_conforming, runs }

@@ -14,10 +14,7 @@ pub(crate) const TRIES: u32 = 3;
 /// packet loss but the tracker, and waiting three times in each case would take minutes.
 const SILENT_CASES_MAX: u32 = 5;
 
-/// Checks that the target is a tracker. Takes a few seconds at most.
-///
-/// # Errors
-/// Returns the reason if it is not.
+/// Checks that the target is a tracker, in a few seconds at most. Returns the reason if it is not.
 pub fn probe(target: &Target) -> Result<(), String> {
     match target.scheme {
         Scheme::Udp => udp::probe(target),

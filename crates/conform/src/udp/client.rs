@@ -21,7 +21,6 @@ pub(crate) const IN_FLIGHT_MAX: usize = 64;
 /// The number of datagrams that one wait reads, so that a tracker that floods its clients does not block the suite.
 const DATAGRAMS_MAX: u32 = 10_000;
 
-/// A datagram from the tracker.
 #[derive(Clone, Debug)]
 pub(crate) struct Datagram {
     pub(crate) from: SocketAddr,
@@ -40,7 +39,6 @@ pub(crate) struct Client<'c> {
 }
 
 impl<'c> Client<'c> {
-    /// Creates a client at the default local address.
     pub(crate) fn new(context: &'c Context<'c>) -> Checked<Self> {
         let tracker = context.target.address;
         let source = context.target.sources.first().copied();
@@ -72,7 +70,6 @@ impl<'c> Client<'c> {
         })
     }
 
-    /// Sends a datagram.
     pub(crate) fn send(&self, packet: &[u8]) -> Checked {
         self.context.trace.borrow_mut().add(Direction::Sent, describe::request(packet), packet);
         self.track(packet);
@@ -111,7 +108,6 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Sends a request and returns the next datagram, whatever it contains.
     pub(crate) fn request_any(&self, packet: &[u8]) -> Checked<Datagram> {
         for _ in 0..self.context.tries {
             self.send(packet)?;
@@ -133,7 +129,6 @@ impl<'c> Client<'c> {
         )
     }
 
-    /// Sends a request and returns the reply with the same transaction id.
     pub(crate) fn request(&self, packet: &[u8]) -> Checked<Vec<u8>> {
         for _ in 0..self.context.tries {
             self.send(packet)?;
@@ -217,7 +212,6 @@ impl<'c> Client<'c> {
         Ok(id)
     }
 
-    /// Encodes an announce of this client.
     pub(crate) fn announce_packet(&self, announce: &Announce) -> Checked<Vec<u8>> {
         Ok(announce.packet(self.connection_id()?, self.context.random()))
     }
@@ -256,7 +250,6 @@ impl<'c> Client<'c> {
         Ok(replies)
     }
 
-    /// Decodes the reply to an announce.
     pub(crate) fn read_announced(&self, reply: &[u8]) -> Checked<Announced> {
         Announced::read(reply, self.peer_bytes).ok_or_else(|| Unmet::Fail {
             expected: format!("an announce reply of 20 + {} · n bytes", self.peer_bytes),
@@ -264,7 +257,6 @@ impl<'c> Client<'c> {
         })
     }
 
-    /// Records which peers join and leave.
     fn track(&self, packet: &[u8]) {
         let (Some(ANNOUNCE), Some(event)) = (u32_at(packet, 8), u32_at(packet, 80)) else { return };
         let (Some(hash), Some(port)) = (packet.get(16..36), packet.get(96..98)) else { return };
