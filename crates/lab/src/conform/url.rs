@@ -12,7 +12,6 @@ use shoal_conform::Scheme;
 pub(super) struct TrackerUrl {
     /// As the user wrote it.
     pub(super) text: String,
-    /// The protocol, with or without TLS.
     pub(super) scheme: Scheme,
     /// Host and port, as in the URL.
     pub(super) authority: String,
