@@ -3,6 +3,7 @@
 //! This crate owns the bodies of the fuzz targets: plain functions that panic if a property does not hold. `fuzz/`
 //! wraps them for libFuzzer. The tests of this crate replay the corpora, so that an ordinary test run needs no fuzzer
 //! and every input that was ever found stays covered.
+#![allow(missing_docs, reason = "only this workspace uses the crate, and the names say it")]
 
 mod access_networks;
 mod change_cursor;

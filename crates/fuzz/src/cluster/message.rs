@@ -9,9 +9,6 @@ use shoal_cluster::protocol::{
 
 /// Reads the input as a message, and as the kind and the body of one whose version, sender and checksum are right: a fuzzer
 /// cannot guess checksums. A message that is read is also read after it was written again, and is then the same.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn cluster_message(input: &[u8]) {
     check(input);
     if let [kind, body @ ..] = input {
@@ -38,9 +35,6 @@ fn check(bytes: &[u8]) {
 
 /// Reads the input as the deltas of a batch. Those that are read are also read after they were written again, and are then the
 /// same.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn cluster_deltas(input: &[u8]) {
     let (mut deltas, mut again) = (Deltas::default(), Deltas::default());
     if decode_deltas(input, &mut deltas).is_err() {
@@ -61,9 +55,6 @@ pub fn cluster_deltas(input: &[u8]) {
 
 /// Reads the input as a batch of credit. One that is read has the same bytes when it is written again: each record has one
 /// encoding.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn cluster_credit(input: &[u8]) {
     let mut records = Vec::new();
     let Ok(head) = decode_credits(input, &mut records) else { return };
@@ -75,9 +66,6 @@ pub fn cluster_credit(input: &[u8]) {
 
 /// Reads the input as a segment of the journal of credit, and as the content of a segment with a valid head, after an
 /// entry with a valid checksum: a fuzzer cannot guess checksums.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn cluster_segment(input: &[u8]) {
     check_segment(input);
     let mut segment = encode_segment_head(NodeId(7), 8);

@@ -82,7 +82,6 @@ impl Swarms for AnySwarms {
     }
 }
 
-/// A node and the time.
 struct World {
     node: Node<u32>,
     swarms: AnySwarms,
@@ -91,9 +90,6 @@ struct World {
 
 /// Runs a node through the steps of an input. Everything that it sends is well-formed and bounded, and what it
 /// shows of itself can be read.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn cluster_node(input: &[u8]) {
     let settings =
         Settings { cluster: "c".into(), name: "node".into(), id: NodeId(0), retained_bytes_max: 4096 };

@@ -18,9 +18,6 @@ const NOW_S: u32 = 1000;
 
 /// Reads the input as messages of another node. Those that are read are the same bytes when they are written again; they can be
 /// divided, and delivered to a peer.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn remote_messages(input: &[u8]) {
     let mut again = Vec::new();
     for message in RemoteMessage::decode_all(input).map_while(|message| message) {

@@ -3,7 +3,6 @@
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{Event, Reader, Role, Violation};
 
-/// A decoded event, with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decoded {
     Message(Vec<u8>),
@@ -13,7 +12,6 @@ enum Decoded {
     Invalid(Violation),
 }
 
-/// The settings of a reader.
 #[derive(Clone, Copy, Debug)]
 struct ReadSettings {
     role: Role,
@@ -22,9 +20,6 @@ struct ReadSettings {
 
 /// Reads frames. The first byte selects the role, the most bytes of a message, and the size of the pieces in which the
 /// rest arrives. The result does not depend on the pieces, and it decodes to itself when it is encoded again.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn websocket_messages(bytes: &[u8]) {
     let [choices, frames @ ..] = bytes else { return };
     let role = if choices & 1 == 0 { Role::Server } else { Role::Client };
