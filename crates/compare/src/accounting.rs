@@ -48,9 +48,6 @@ struct Ticks {
 
 impl Snapshot {
     /// Reads the counters of the process group `group`, which `sampler` may sample, and of `processors`.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not provide them, for example because the group has ended.
     pub(crate) fn take(group: u32, sampler: Option<&Sampler>, processors: &[usize]) -> io::Result<Self> {
         let (mut threads, mut waits) = (BTreeMap::new(), BTreeMap::new());
         let (mut user_ticks, mut system_ticks) = (0, 0);
@@ -73,7 +70,6 @@ impl Snapshot {
         Ok(Self { when, user_ticks, system_ticks, threads, waits, user_samples, processors: ticks })
     }
 
-    /// Returns the usage between `self` and `later`.
     pub(crate) fn until(&self, later: &Self) -> Usage {
         let ticks_per_s = as_f64(rustix::param::clock_ticks_per_second());
         let seconds = |ticks: u64| as_f64(ticks) / ticks_per_s;
@@ -160,9 +156,6 @@ fn user_error_s(time: &CpuTime) -> Option<f64> {
 }
 
 /// Returns the resident bytes of all processes of a group.
-///
-/// # Errors
-/// Returns an error if the kernel does not provide the figure, or the group has ended.
 pub(crate) fn resident_bytes(group: u32) -> io::Result<u64> {
     let resident = |member: Member| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/statm", member.pid)).ok()?;
@@ -173,16 +166,11 @@ pub(crate) fn resident_bytes(group: u32) -> io::Result<u64> {
     if bytes == 0 { Err(io::Error::new(io::ErrorKind::NotFound, "the process has ended")) } else { Ok(bytes) }
 }
 
-/// Returns all threads of a group.
-///
-/// # Errors
-/// Returns an error if the kernel does not list the processes.
 pub(crate) fn threads(group: u32) -> io::Result<Vec<Pid>> {
     let threads = members(group)?.into_iter().flat_map(|member| thread_times(member.pid));
     Ok(threads.filter_map(|(thread, _)| Pid::from_raw(i32::try_from(thread).ok()?)).collect())
 }
 
-/// A process of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     pid: u32,
@@ -239,7 +227,6 @@ fn processor_ticks(text: &str) -> BTreeMap<usize, Ticks> {
     lines.collect()
 }
 
-/// Converts a count to a float.
 #[expect(clippy::cast_precision_loss, reason = "counts of ticks and nanoseconds stay far below 2^53")]
 fn as_f64(count: u64) -> f64 {
     count as f64

@@ -32,9 +32,6 @@ pub(crate) struct Idle {
 
 impl Idle {
     /// Opens another connection and announces on it. The torrents are those of the load with this seed.
-    ///
-    /// # Errors
-    /// Returns an error if the tracker refuses, or this host has no more connections.
     pub(crate) fn add(&mut self, endpoint: &Endpoint, transport: Transport, seed: u64) -> Result<()> {
         let number = self.connections.len();
         // A busy machine may cause a timeout, and the next attempt may succeed.
@@ -55,7 +52,6 @@ impl Idle {
         Ok(())
     }
 
-    /// Returns the number of connections that were opened.
     pub(crate) fn opened(&self) -> usize {
         self.connections.len()
     }

@@ -26,35 +26,27 @@ const HASH_DIGITS: usize = 12;
 /// Most bytes that are read of a program's version.
 const VERSION_BYTES_MAX: u64 = 4096;
 
-/// An installed program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// Its path.
     pub program: PathBuf,
     /// The first line of its version output.
     pub version: Option<String>,
-    /// Reasons why this version may not be suitable.
     pub warnings: Vec<String>,
-    /// The path of the front proxy, if there is one.
     pub front: Option<PathBuf>,
 }
 
-/// Where to look for programs.
 #[derive(Clone, Debug)]
 pub struct SearchPaths {
     /// The folder of `--install`.
     pub tools: PathBuf,
-    /// The program `shoal-lab` itself.
     pub this_program: PathBuf,
     /// The programs that the user named, by the name of the description.
     pub chosen: Vec<(String, PathBuf)>,
 }
 
 impl SearchPaths {
-    /// Finds the programs of `description` for `protocol`, and their versions.
-    ///
-    /// # Errors
-    /// Returns the reason why it cannot take part, as a sentence.
+    /// Finds the programs of `description` for `protocol`, and their versions. Otherwise returns why it cannot take
+    /// part, as a sentence.
     pub fn find(&self, description: &Description, protocol: Protocol) -> Result<Installation, String> {
         if !description.protocols.contains(&protocol) {
             let names: Vec<&str> = description.protocols.iter().map(|protocol| protocol.name()).collect();
@@ -133,7 +125,6 @@ impl SearchPaths {
 }
 
 impl Protocol {
-    /// Returns its name for reports and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -145,7 +136,6 @@ impl Protocol {
     }
 }
 
-/// Returns the path of a program on the `PATH`.
 pub fn on_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // On Debian, the PATH of a user lacks the directories of daemons.

@@ -17,34 +17,23 @@ use crate::network::NetworkKind;
 /// The load of a comparison, the same for every tracker.
 #[derive(Clone, Debug)]
 pub struct LoadSpec {
-    /// How requests are carried.
     pub transport: Transport,
-    /// The quantity to measure.
     pub measure: Measure,
-    /// Torrents and peers.
     pub population: Population,
-    /// The proportions of the request kinds.
     pub mix: Mix,
-    /// The number of peers that an announce asks for.
     pub numwant: i32,
-    /// Most info hashes of a scrape.
     pub scrape_hashes_max: usize,
     /// Requests in flight in the closed loop, for each processor of the tracker.
     pub window: usize,
     /// Threads that spin on each processor of the tracker during the closed loop, so that the tracker has only a share of
     /// it.
     pub spinners: usize,
-    /// How long the closed loop lasts.
     pub duration: Duration,
     /// Requests a second in the open loop, and how long it lasts, if there is one.
     pub latency: Option<(f64, Duration)>,
-    /// The seed. The same seed gives the same load.
     pub seed: u64,
-    /// The back end that moves the generator's datagrams.
     pub io: Backend,
-    /// How long to wait for a reply until the request counts as lost.
     pub timeout: Duration,
-    /// The network between load and tracker.
     pub network: NetworkKind,
     /// Whether the closed loop over UDP runs at the driver hook of the generator's interface, instead of behind sockets.
     pub at_driver: bool,
@@ -53,7 +42,6 @@ pub struct LoadSpec {
     pub sockets_per_worker: NonZeroUsize,
 }
 
-/// How requests are carried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Transport {
     /// Datagrams (BEP 15).
@@ -64,7 +52,6 @@ pub enum Transport {
     Ws(WsTransport),
 }
 
-/// The connections of a load over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpTransport {
     /// Whether they use TLS 1.3.
@@ -75,16 +62,13 @@ pub struct HttpTransport {
     pub resumption: bool,
 }
 
-/// The connections of a WebTorrent load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WsTransport {
     /// Whether they use TLS 1.3.
     pub tls: bool,
     /// The number of connections on which peers announce repeatedly, of all workers together.
     pub connections: NonZeroUsize,
-    /// Offers in each announce.
     pub offers: usize,
-    /// Bytes of the session description in an offer or answer.
     pub sdp_bytes: usize,
     /// Share of the relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
@@ -93,20 +77,13 @@ pub struct WsTransport {
     pub slow_readers: usize,
 }
 
-/// The quantity to measure of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// The cost and speed of requests.
     Load,
-    /// The memory of idle connections.
-    Idle {
-        /// The number of connections.
-        connections: usize,
-    },
+    Idle { connections: usize },
 }
 
 impl Transport {
-    /// Returns the protocol that a tracker has to support.
     pub fn protocol(self) -> Protocol {
         match self {
             Self::Udp => Protocol::Udp,
@@ -125,7 +102,6 @@ impl Transport {
         }
     }
 
-    /// Returns a description for readers of a result.
     fn description(self, network: NetworkKind) -> &'static str {
         match self {
             Self::Udp if network == NetworkKind::Veth => {
@@ -178,7 +154,6 @@ impl LoadSpec {
         }
     }
 
-    /// Returns the generator's plan for a tracker at `target`.
     pub fn plan(&self, target: SocketAddr, assignment: &CpuAssignment, own_address_is_wrong: bool) -> Plan {
         // The generator at the driver hook has one worker, on the processor that does the receive work of its interface.
         let workers_max = if self.at_driver { 1 } else { usize::MAX };
@@ -225,7 +200,6 @@ impl LoadSpec {
         }
     }
 
-    /// Returns the same load with this number of slow readers.
     pub fn with_slow_readers(&self, slow_readers: usize) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),
@@ -236,9 +210,6 @@ impl LoadSpec {
     }
 
     /// Checks whether the load is possible against a tracker at `target`.
-    ///
-    /// # Errors
-    /// Returns an error that names the setting, its value, and the possible values.
     pub fn check(&self, target: SocketAddr, assignment: &CpuAssignment) -> Result<(), PlanError> {
         match self.measure {
             Measure::Load => self.plan(target, assignment, true).check(),
@@ -258,13 +229,11 @@ impl LoadSpec {
         NonZeroUsize::new(in_flight.div_ceil(assignment.load.len().max(1))).unwrap_or(NonZeroUsize::MIN)
     }
 
-    /// Returns the open loop, if there is one.
     pub fn open(&self) -> Option<(Pace, Stop)> {
         let (rate, duration) = self.latency?;
         Some((Pace::Open { rate }, Stop { after: Some(duration), requests: None }))
     }
 
-    /// Returns the names and values of all settings, for readers of a result.
     pub fn settings(&self) -> Vec<(String, String)> {
         let Mix { connect, announce, scrape } = self.mix;
         let Population { torrents, peers, popularity, seeder_share, announces_per_life, vanish_share } =
@@ -321,7 +290,6 @@ impl LoadSpec {
         rows
     }
 
-    /// Returns the settings of the simulated clients, which differ by transport.
     fn settings_of_clients(&self) -> Vec<(String, String)> {
         let each = format!("{} for each processor of the load", self.sockets_per_worker);
         match self.transport {
@@ -354,7 +322,6 @@ impl LoadSpec {
     }
 }
 
-/// Returns a setting with its name.
 fn row(name: &str, value: String) -> (String, String) {
     (name.to_owned(), value)
 }

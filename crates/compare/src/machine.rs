@@ -24,7 +24,6 @@ pub(crate) fn folder_stamp() -> String {
 }
 
 impl Machine {
-    /// Describes this machine, as far as the system reveals it.
     pub(crate) fn this() -> Self {
         let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();

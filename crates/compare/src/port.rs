@@ -12,9 +12,6 @@ use rustix::net::{AddressFamily, SocketType, bind, socket};
 const ATTEMPTS_MAX: usize = 64;
 
 /// Checks that no program listens on this port over UDP or TCP. It would be measured instead of the tracker.
-///
-/// # Errors
-/// Returns an error if a program does.
 pub fn check(port: u16) -> io::Result<()> {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
@@ -22,9 +19,6 @@ pub fn check(port: u16) -> io::Result<()> {
 }
 
 /// Returns a port that neither UDP nor TCP uses, nor has used recently.
-///
-/// # Errors
-/// Returns an error if there is none.
 pub fn free() -> io::Result<u16> {
     for _ in 0..ATTEMPTS_MAX {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;

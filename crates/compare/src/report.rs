@@ -53,26 +53,20 @@ pub fn markdown(comparison: &Comparison) -> String {
 
 /// The main table for a terminal, and what a reader needs to understand it.
 pub struct Summary {
-    /// The result in a sentence or two.
     pub verdict: String,
-    /// The heading of each column.
     pub head: Vec<&'static str>,
-    /// The rows.
     pub rows: Vec<Vec<String>>,
     /// The signs that occur in the table, each with its meaning, and why rows have no figures.
     pub notes: Vec<String>,
 }
 
-/// How much of the main table a terminal shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Columns {
     /// Medians of the most important figures, which fit 80 columns.
     Few,
-    /// All figures with their ranges.
     All,
 }
 
-/// Returns the main table.
 pub fn summary(comparison: &Comparison, columns: Columns) -> Summary {
     let rows = row::rows(comparison);
     let table = match columns {

@@ -8,22 +8,16 @@ use shoal_load::Report;
 /// The schema version of [`Comparison`]. It increases when the meaning of a field changes or a field is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// A whole comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The title.
     pub title: String,
     /// The start time, RFC 3339.
     pub began: String,
-    /// The command line.
     pub command: Vec<String>,
     /// The commit of the project that `shoal-lab` was built from.
     pub commit: String,
-    /// The machine.
     pub machine: Machine,
-    /// The names and values of the load's settings.
     pub load: Vec<(String, String)>,
     /// The name of the CPU mode (`subsequent`, `split-pairs`, …).
     pub cpu_mode: String,
@@ -37,18 +31,13 @@ pub struct Comparison {
     pub partial: bool,
 }
 
-/// The machine of a comparison.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// The name of the processor.
     pub processor: String,
-    /// The number of logical processors.
     pub processors: usize,
-    /// Memory in bytes.
     pub memory_bytes: u64,
     /// Kernel name and release.
     pub kernel: String,
-    /// The hypervisor, if there is one.
     pub virtualised: Option<String>,
 }
 
@@ -57,9 +46,7 @@ pub struct Machine {
 pub struct Tracker {
     /// The name by which `--trackers` chooses it, such as `aquatic_udp-io_uring`.
     pub name: String,
-    /// The title in tables and plots.
     pub title: String,
-    /// Its version, if known.
     pub version: Option<String>,
     /// Whether it is the ceiling instead of a tracker: the limit that kernel and back end set.
     pub is_ceiling: bool,
@@ -67,7 +54,6 @@ pub struct Tracker {
     pub absent: Option<String>,
     /// Its configuration on the fewest cores, as text.
     pub configuration: String,
-    /// Notes for readers, about this tracker under this load.
     pub notes: Vec<String>,
 }
 
@@ -78,9 +64,7 @@ pub struct Cell {
     pub tracker: String,
     /// The number of cores (or hyperthreads, depending on the CPU mode).
     pub cores: usize,
-    /// The processors of the tracker.
     pub tracker_cpus: Vec<usize>,
-    /// The processors of the load.
     pub load_cpus: Vec<usize>,
     /// The rounds, in the order in which they ran.
     pub rounds: Vec<Round>,
@@ -95,7 +79,6 @@ pub struct Round {
     pub began: String,
     /// Why the run failed, if it did. Earlier measurements are kept, but the round is not part of any median.
     pub failure: Option<String>,
-    /// The fill.
     pub fill: Option<Report>,
     /// The closed loop: as many replies as the tracker can send.
     pub load: Option<Report>,
@@ -103,11 +86,8 @@ pub struct Round {
     pub latency: Option<Report>,
     /// The CPU time of the tracker's processes during the closed loop.
     pub usage: Option<Usage>,
-    /// Resident bytes before the fill.
     pub resident_before_bytes: Option<u64>,
-    /// Resident bytes after the fill.
     pub resident_filled_bytes: Option<u64>,
-    /// Resident bytes after the closed loop.
     #[serde(default)]
     pub resident_loaded_bytes: Option<u64>,
     /// The idle connections, if these were measured instead of a load.
@@ -122,40 +102,30 @@ pub struct Round {
 /// contain their number and how many of them the tracker closed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SlowReaderRound {
-    /// The fill.
     pub fill: Option<Report>,
-    /// The closed loop.
     pub load: Option<Report>,
-    /// The open loop.
     pub latency: Option<Report>,
     /// Resident bytes at the end.
     pub resident_bytes: Option<u64>,
 }
 
-/// The cost of idle connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleConnections {
-    /// The requested number.
     pub wanted: usize,
     /// The number that was open when memory was read.
     pub open: usize,
     /// Why there were not more, if the tracker or this host refused one.
     pub failure: Option<String>,
-    /// Resident bytes of the tracker before the first connection.
     pub resident_before_bytes: u64,
-    /// Resident bytes of the tracker with all connections open.
     pub resident_open_bytes: u64,
     /// The same with fewer connections.
     #[serde(default)]
     pub steps: Vec<IdleStep>,
 }
 
-/// Memory with some of the connections open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleStep {
-    /// The number of open connections.
     pub open: usize,
-    /// Resident bytes of the tracker.
     pub resident_bytes: u64,
 }
 

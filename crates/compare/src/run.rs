@@ -41,7 +41,6 @@ use crate::result::{CpuTime, IdleConnections, IdleStep, Machine, Round, SlowRead
 use crate::template::Values;
 use crate::topology::{allowed, keep_on, pin_thread};
 
-/// The parameters of a run.
 pub(crate) struct Run<'r> {
     pub(crate) description: &'r Description,
     pub(crate) installation: &'r Installation,
@@ -66,7 +65,6 @@ struct Addresses {
 }
 
 impl Run<'_> {
-    /// Runs as round number `round`.
     pub(crate) fn run(&self, round: usize, observer: &mut Observer<'_>) -> Round {
         let mut outcome = Round { round, began: machine::timestamp(), ..Round::default() };
         // This thread must not disturb the tracker either.
@@ -83,7 +81,6 @@ impl Run<'_> {
         outcome
     }
 
-    /// Starts the tracker, measures it and stops it.
     fn start_and_measure(&self, outcome: &mut Round, observer: &mut Observer<'_>) -> Result<()> {
         let addresses = self.addresses()?;
         observer(&ComparisonEvent::Phase(Phase::Starting));
@@ -144,7 +141,6 @@ impl Run<'_> {
         Ok(folder)
     }
 
-    /// Starts the tracker and its front proxy.
     fn start(&self, addresses: Addresses, folder: &Path) -> Result<Process> {
         let values = self.values(addresses.tracker, folder);
         let tracker = Program {

@@ -7,10 +7,8 @@ use plotters::prelude::{DrawingArea, IntoDrawingArea as _, IntoFont as _, RGBCol
 use plotters::style::TextStyle;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// The page of a plot.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The fonts of the system.
 const FONT: &str = "system-ui, sans-serif";
 /// plotters divides font sizes by this factor when it writes SVG.
 const SIZE_FACTOR: f64 = 1.24;
@@ -19,9 +17,6 @@ const DARK: &str =
     "\n<style>@media (prefers-color-scheme: dark) { svg { filter: invert(.92) hue-rotate(180deg) } }</style>";
 
 /// Renders a plot as an SVG document, light or dark as the viewer prefers.
-///
-/// # Errors
-/// Returns an error if plotters cannot draw it.
 pub fn render(
     size: (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,

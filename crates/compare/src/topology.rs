@@ -10,7 +10,6 @@ use std::path::Path;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The kernel's directory of processors.
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// The processors of a machine, grouped by core.
@@ -22,9 +21,6 @@ pub struct Topology {
 
 impl Topology {
     /// Reads the topology of this machine, as far as this process may use it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report the allowed processors.
     pub fn of_this_machine() -> io::Result<Self> {
         Ok(Self::read(Path::new(DIRECTORY), &allowed()?))
     }
@@ -58,7 +54,6 @@ impl Topology {
         processors
     }
 
-    /// Returns the hyperthreads of each core.
     pub fn cores(&self) -> &[Vec<usize>] {
         &self.cores
     }
@@ -75,18 +70,13 @@ impl Topology {
 }
 
 /// Returns the processors that the calling thread may use.
-///
-/// # Errors
-/// Returns an error if the kernel does not report them.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
-/// Pins the calling thread, and every process that it starts later, to these processors.
-///
-/// # Errors
-/// Returns an error if the kernel refuses, because none of them may be used.
+/// Pins the calling thread, and every process that it starts later, to these processors. The kernel refuses if none of
+/// them may be used.
 pub fn keep_on(processors: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|processor| set.set(*processor));
@@ -95,9 +85,6 @@ pub fn keep_on(processors: &[usize]) -> io::Result<()> {
 
 /// Pins a thread of another process to these processors, if it may use others. Some programs choose the processors of
 /// their threads themselves, regardless of those that they inherit.
-///
-/// # Errors
-/// Returns an error if the kernel refuses, or the thread has ended.
 pub(crate) fn pin_thread(thread: Pid, processors: &[usize]) -> io::Result<()> {
     let affinity = sched_getaffinity(Some(thread))?;
     let strays = (0..CpuSet::MAX_CPU).any(|other| affinity.is_set(other) && !processors.contains(&other));

@@ -31,7 +31,6 @@ const WINDOW: u32 = 128;
 /// Honest announces per second.
 const HONEST_RATE: f64 = 2000.0;
 
-/// The figures of both floods.
 pub(crate) struct Floods {
     /// Connects from spoofed addresses that were answered per second.
     pub(crate) answered_per_s: f64,
@@ -54,7 +53,6 @@ pub(crate) struct Dropped {
     pub(crate) ns: f64,
 }
 
-/// Floods the tracker at `shoal`.
 pub(crate) fn measure(shoal: &Path) -> Floods {
     let network = Network::new(NetworkKind::Veth).unwrap();
     let assignment = CpuAssignment { cores: 1, tracker: vec![0], load: vec![1] };
@@ -84,7 +82,6 @@ pub(crate) fn measure(shoal: &Path) -> Floods {
     }
 }
 
-/// The rules of the tracker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
     /// It answers all clients at the driver hook.
@@ -142,7 +139,6 @@ fn dropped_flood(network: &Network) -> Work {
     })
 }
 
-/// A tracker, and the folder of its files.
 struct Tracker {
     _process: Process,
     _folder: tempfile::TempDir,

@@ -20,11 +20,9 @@ use rustix::process::Pid;
 /// Nanoseconds of CPU time between two samples. A prime number does not fall into step with anything periodic.
 pub(crate) const PERIOD_NS: u64 = 249_989;
 
-/// Samples some threads.
 #[derive(Debug)]
 pub(crate) struct Sampler(Vec<Event>);
 
-/// The event of one thread.
 #[derive(Debug)]
 struct Event {
     _descriptor: OwnedFd,
@@ -67,10 +65,6 @@ const DATA_HEAD_OFFSET: usize = 1024;
 const SAMPLE_BYTES: u64 = 8;
 
 impl Sampler {
-    /// Starts to sample threads.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not permit it, or not so often.
     pub(crate) fn start(threads: &[Pid]) -> io::Result<Self> {
         // The kernel lowers this limit by itself if samples take too long. Beyond it, it would drop samples.
         let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate")?;

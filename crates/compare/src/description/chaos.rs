@@ -30,13 +30,10 @@ pub struct ChaosOptions {
     pub snapshot: Option<Vec<String>>,
 }
 
-/// A signal that starts a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum UpgradeSignal {
-    /// SIGUSR2.
     #[serde(rename = "USR2")]
     Usr2,
-    /// SIGHUP.
     #[serde(rename = "HUP")]
     Hup,
 }
@@ -56,7 +53,6 @@ impl ChaosOptions {
 }
 
 impl UpgradeSignal {
-    /// Returns the signal of the kernel.
     pub fn signal(self) -> Signal {
         match self {
             Self::Usr2 => Signal::USR2,

@@ -51,12 +51,10 @@ impl Column {
         Self::new(head, figure, Show::WithError(error))
     }
 
-    /// Shows the marks of the closed loop.
     pub(super) const fn marked(self) -> Self {
         Self { marks: |medians| medians.marks, ..self }
     }
 
-    /// Shows the marks of the open loop.
     pub(super) const fn rated(self) -> Self {
         Self { marks: |medians| medians.rated_marks, ..self }
     }
@@ -90,7 +88,6 @@ const IDLE: &[Column] = &[
     Column::spread("KiB each of the first 1,000", IdleFirstKib, number::hundredths),
 ];
 
-/// Returns the main table.
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
     let columns = if is_idle(rows) {
         let has_steps = rows.iter().any(|row| row.has(IdleFirstKib));
@@ -122,7 +119,6 @@ pub(super) fn brief(rows: &[Row<'_>]) -> Table {
     table(&columns, rows, outcome_word)
 }
 
-/// Returns the table of connections.
 pub(super) fn connections(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::median("Opened/s", OpenedPerS, number::whole),
@@ -134,7 +130,6 @@ pub(super) fn connections(rows: &[Row<'_>]) -> Table {
     table(COLUMNS, rows, outcome_word)
 }
 
-/// Returns the table of replies, good and bad.
 pub(super) fn replies(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::median("Connects/s", ConnectsPerS, number::whole),
@@ -148,7 +143,6 @@ pub(super) fn replies(rows: &[Row<'_>]) -> Table {
     with_rounds(table(COLUMNS, rows, outcome_word), rows)
 }
 
-/// Returns the table of CPU time and busy processors.
 pub(super) fn processors(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::with_error("User µs each", UserUs, UserErrorUs).marked(),
@@ -161,7 +155,6 @@ pub(super) fn processors(rows: &[Row<'_>]) -> Table {
     table(COLUMNS, rows, outcome_word)
 }
 
-/// Returns the table of the open loop.
 pub(super) fn latency(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::spread("p50 µs", P50Us, number::figure).rated(),
@@ -175,7 +168,6 @@ pub(super) fn latency(rows: &[Row<'_>]) -> Table {
     table(COLUMNS, rows, outcome_word)
 }
 
-/// Returns the table of Shoal's rankings.
 pub(super) fn rankings(rankings: &[Ranking<'_>], labels: UnitLabels) -> Table {
     let head = vec![
         "Tracker",
@@ -207,7 +199,6 @@ pub(super) fn rankings(rankings: &[Ranking<'_>], labels: UnitLabels) -> Table {
     Table { head, text_columns: 1, rows: rankings.iter().map(line).collect() }
 }
 
-/// Returns the table of Shoal against each rival.
 pub(super) fn pairings(pairings: &[Pairing<'_>], labels: UnitLabels) -> Table {
     let head = vec!["Tracker", "Against", "Cores", "CPU, whole", "CPU, user part", labels.rate];
     let ratio = |ratio: &Option<Ratio<'_>>| match ratio {
@@ -235,7 +226,6 @@ fn ratio_figure(Ratio { value, error, marks, .. }: &Ratio<'_>) -> String {
     }
 }
 
-/// Returns the table of every round of every cell.
 pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
     let head = vec![
         "Tracker",
@@ -275,7 +265,6 @@ pub(super) fn has_connections(rows: &[Row<'_>]) -> bool {
     rows.iter().any(|row| row.has(FailedConnections))
 }
 
-/// Returns the number of cores of a row as text.
 pub(super) fn cores(row: &Row<'_>) -> String {
     row.cores().map_or_else(|| NOTHING.into(), |cores| cores.to_string())
 }

@@ -35,7 +35,6 @@ const MESSAGE: UnitLabels = UnitLabels {
 };
 
 impl UnitLabels {
-    /// Returns the labels for these rows.
     pub(super) fn of<'a>(rows: impl IntoIterator<Item = &'a Row<'a>>) -> Self {
         if rows.into_iter().any(|row| row.has(Figure::OffersPerS)) { MESSAGE } else { RESPONSE }
     }

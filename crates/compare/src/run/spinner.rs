@@ -28,9 +28,6 @@ pub(crate) struct Spinners {
 
 impl Spinners {
     /// Starts this number of threads on each of `processors`.
-    ///
-    /// # Errors
-    /// Returns an error if the system permits no more threads.
     pub(crate) fn start(processors: &[usize], of_each: usize) -> io::Result<Self> {
         let mut spinners = Self::default();
         for processor in processors.iter().flat_map(|processor| std::iter::repeat_n(*processor, of_each)) {
