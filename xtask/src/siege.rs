@@ -18,7 +18,6 @@ pub(crate) struct Siege {
     arguments: Vec<String>,
 }
 
-/// The exit code if the siege could not be run.
 const NOT_RUN: u8 = 2;
 
 /// Runs short mode as a step of CI, with the programs that were built for the tests.
