@@ -42,8 +42,7 @@ impl CpuTime {
         Self { used, waited: Duration::from_nanos(waited_ns.unwrap_or(0)) }
     }
 
-    /// Returns how long a processor has been busy so far, with any thread and with the work of the kernel itself; 0 if
-    /// the kernel does not tell.
+    /// Returns how long a processor has been busy, the kernel's own work included; 0 if the kernel does not tell.
     pub(crate) fn of_processor(processor: usize) -> Self {
         let name = format!("cpu{processor}");
         let statistics = std::fs::read_to_string("/proc/stat").unwrap_or_default();

@@ -19,8 +19,7 @@ use crate::report::ConnectionFailures;
 use crate::tally::Kind;
 use crate::tls::TlsClient;
 
-/// A slot for a connection, which may be open. `D` holds the properties of a request in flight that only its protocol
-/// needs.
+/// A slot for a connection. `D` holds what only its protocol needs to know of a request in flight.
 #[derive(Debug)]
 pub(crate) struct Connection<D> {
     socket: Option<OwnedFd>,
@@ -181,8 +180,7 @@ impl<D> Connection<D> {
         Ok(())
     }
 
-    /// Sends as much output as the socket accepts. An event tells when it accepts more. A connection to the own host is
-    /// established before its event comes, and accepts its first bytes at once.
+    /// Sends as much output as the socket accepts. A connection to this host accepts bytes before its first event.
     pub(crate) fn flush(&mut self) -> Result<(), Fault> {
         self.collect_tls();
         let Some(socket) = &self.socket else { return Ok(()) };
@@ -204,8 +202,7 @@ impl<D> Connection<D> {
         Ok(())
     }
 
-    /// Sends bytes like [`Connection::write`] and [`Connection::flush`], but without a copy if there is no other output
-    /// and the socket accepts them.
+    /// Sends bytes, without a copy if there is no other output and the socket accepts them.
     pub(crate) fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         if self.session.is_none()
             && self.stage == Stage::Open
@@ -254,8 +251,8 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Reads from the socket by way of `buffer`. After the tracker has shut down its side (`is_ending`), nothing more
-    /// will come.
+    /// Reads from the socket through `buffer`. Nothing more comes once the tracker has shut down its side
+    /// (`is_ending`).
     pub(crate) fn receive(&mut self, buffer: &mut [u8], is_ending: bool) -> Result<Received, Fault> {
         let Some(socket) = &self.socket else { return Ok(Received::Nothing) };
         let bytes = match rustix::io::read(socket, &mut *buffer) {
@@ -329,8 +326,7 @@ fn decrypt(
     Ok(is_closed)
 }
 
-/// Returns a socket that is bound to an address. It is bound to a port only when it connects, so that each tracker can
-/// have all ports of each address.
+/// Returns a socket bound to an address. Connecting chooses its port, so that each tracker can have all ports.
 fn bind(from: SocketAddr) -> Result<OwnedFd, Fault> {
     let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

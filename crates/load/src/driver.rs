@@ -1,26 +1,21 @@
 //! The run of one worker, whatever the protocol.
 //!
-//! A [`Driver`] carries out the orders of a session on the thread of a worker. It owns everything that does not
-//! depend on the protocol: how the tracker is filled, the closed loop and the open loop, timeouts, how a silent
-//! tracker is noticed, how a run is drained and how it ends. A [`Protocol`] owns sockets and requests in flight. It
-//! supplies which request is sent, how a reply is checked, and what has failed. The driver is generic over it, so
-//! that no call is dynamic.
+//! A [`Driver`] carries out the orders of a session: fill, closed loop, open loop. It owns the timeouts, the detection
+//! of a silent tracker, and the end of a run. A [`Protocol`] owns the sockets and the requests in flight: it chooses
+//! each request and checks each reply. Both share a [`Run`]: the peers, the tally, and the last sign of life. The
+//! driver is generic, so that no call is dynamic.
 //!
-//! Each order begins with [`Protocol::begin`] and ends with [`Protocol::end`]. In between the driver repeats one round:
+//! Between [`Protocol::begin`] and [`Protocol::end`] the driver repeats one round:
 //!
 //! 1. [`Protocol::expire`] gives up requests that have timed out, several times per timeout.
-//! 2. The round ends the loop if the user has cancelled the run, or if its time or its requests are used up.
-//! 3. [`Protocol::connect_all`], [`Protocol::fill`] or [`Protocol::send`] sends requests. The loops decide how many
-//!    and when, the protocol decides which.
-//! 4. [`Protocol::connect`] opens connections that are due, and [`Protocol::receive`] waits for replies and checks
-//!    them.
-//! 5. If no reply has come for too long although some are due, the run fails with [`Protocol::why_silent`].
+//! 2. The loop ends if the user has cancelled the run, or if its time or its requests are used up.
+//! 3. [`Protocol::connect_all`], [`Protocol::fill`] or [`Protocol::send`] sends requests.
+//! 4. [`Protocol::connect`] opens connections that are due, and [`Protocol::receive`] checks replies.
+//! 5. If replies are due and none has come for too long, the run fails with [`Protocol::why_silent`].
 //!
-//! After a loop the driver drains: it repeats steps 1, 4 and 5 without new connections until
-//! [`Protocol::is_drained`]. If no reply comes to the last requests, [`Protocol::check_alive`] tells a tracker that
-//! has died from one that lost them. At last [`Protocol::finish`] measures what can only be measured at the end.
-//!
-//! A [`Run`] is what both share: the peers of the worker, the tally, and the time of the last sign of life.
+//! Then it drains: it repeats steps 1, 4 and 5 without new connections until [`Protocol::is_drained`]. If the last
+//! requests get no reply, [`Protocol::check_alive`] tells whether the tracker has died. [`Protocol::finish`] measures
+//! the rest.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,8 +48,7 @@ pub(crate) trait Protocol {
 
     fn window(&self, requests: usize) -> Window;
 
-    /// Opens connections before anything else is done. Returns how long to wait before the next call, or `None` once
-    /// all are open. A protocol that opens connections when it needs them has nothing to do here.
+    /// Opens connections ahead of all else. Returns how long to wait before the next call, or `None` once all are open.
     fn connect_all(&mut self, _run: &mut Run, _now_ns: u64) -> Result<Option<u64>, String> {
         Ok(None)
     }
@@ -67,8 +61,7 @@ pub(crate) trait Protocol {
 
     fn connect(&mut self, _run: &mut Run) {}
 
-    /// Checks the replies that are there, or that come within `wait_ns`. Returns how many there were. Where events of
-    /// connections announce replies, this is the number of events.
+    /// Checks replies that come within `wait_ns`. Returns how many came, or how many events if events announce replies.
     fn receive(&mut self, run: &mut Run, wait_ns: u64) -> Result<usize, String>;
 
     fn expire(&mut self, run: &mut Run, now_ns: u64);
@@ -110,8 +103,7 @@ pub(crate) struct Pacing {
     pub(crate) open: Batches,
     /// Whether a batch can take so long that the next one needs a new time: opening a connection does.
     pub(crate) slow_batches: bool,
-    /// Whether a request of an open loop that finds no free slot waits for one, up to its timeout. Otherwise it counts
-    /// as lost at once.
+    /// Whether a request of an open loop waits for a free slot, up to its timeout, instead of counting as lost.
     pub(crate) waits_for_slot: bool,
     /// How long before the next arrival an open loop stops sleeping, because a sleep ends late.
     pub(crate) spin_ns: u64,

@@ -22,10 +22,8 @@ use crate::session::{OpenError, Session};
 use crate::stream::{check_descriptors, require_path, require_printable, require_requests};
 use client::Client;
 
-/// The settings of a load over HTTP in addition to the [`Plan`].
-///
-/// Of the plan, the weight of connects and the I/O back end have no meaning here. A socket of a worker is one of its
-/// source addresses, over which its connections spread.
+/// The settings of a load over HTTP. The connects and the I/O back end of the [`Plan`] have no meaning here. A socket
+/// of a worker is one of its source addresses, over which its connections spread.
 #[derive(Clone, Debug, Serialize)]
 pub struct HttpSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.

@@ -17,10 +17,8 @@ pub struct Arrivals {
     passed: u64,
 }
 
-/// A short sleep while many requests are in flight, so that replies gather.
-///
-/// A generator that wakes up for each reply uses up its own time, and that of the tracker, which would have to wake a
-/// thread with every reply.
+/// A short sleep while many requests are in flight. Without it, each reply would wake a thread of the generator, and of
+/// the tracker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
     window: usize,

@@ -24,14 +24,12 @@ pub struct Plan {
     pub sources: Sources,
     /// One thread for each entry, bound to the processor if the entry names one.
     pub workers: Vec<Option<usize>>,
-    /// The same seed creates the same population and draws requests in the same way. The order of requests also
-    /// depends on when replies come.
+    /// The same seed creates the same population and draws the same requests. Their order also depends on the replies.
     pub seed: u64,
     pub io: Backend,
     /// A request counts as lost after this time without a reply.
     pub timeout: Duration,
-    /// Whether a reply that contains the announcing peer itself counts as wrong. Some trackers send such replies by
-    /// design.
+    /// Whether a reply with the announcing peer itself counts as wrong. Some trackers send such replies by design.
     pub own_address_is_wrong: bool,
 }
 
@@ -94,8 +92,7 @@ pub struct Mix {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// The first address. Sockets take the following ones in turn, which this host must also have. It has 16 million
-    /// loopback addresses of IPv4.
+    /// The first address. Sockets take the next ones in turn. A host has 16 million loopback addresses of IPv4.
     pub first: IpAddr,
     /// The number of different addresses of all workers together; at most one for each socket.
     pub addresses: NonZeroUsize,
@@ -111,8 +108,7 @@ pub enum Pace {
         /// The number of requests in flight of each worker.
         window: usize,
     },
-    /// At a fixed rate, whatever the tracker does. Latency counts from when a request should have left, so that a stall
-    /// shows in full.
+    /// At a fixed rate. Latency counts from when a request should have left, so that a stall shows in full.
     Open {
         /// Requests per second of all workers together.
         rate: f64,

@@ -20,7 +20,6 @@ pub(crate) struct Poll {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionEvent {
     pub(crate) slot: usize,
-    /// The number of connections that the slot has held.
     pub(crate) generation: u32,
     pub(crate) flags: EventFlags,
 }
@@ -34,8 +33,7 @@ impl Poll {
         Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Registers a socket until it is closed. It is edge-triggered and for all events, so that it is registered once
-    /// and never changed.
+    /// Registers a socket until it is closed: edge-triggered and for all events, so that this never has to change.
     pub(crate) fn add(&self, socket: BorrowedFd<'_>, slot: usize, generation: u32) -> Result<(), Errno> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64((slot as u64) << 32 | u64::from(generation));
@@ -46,7 +44,6 @@ impl Poll {
         epoll::delete(&self.epoll, socket)
     }
 
-    /// Waits for events for up to `wait_ns`. Returns how many there are.
     pub(crate) fn wait(&mut self, wait_ns: u64) -> Result<usize, Errno> {
         let wait = Timespec::try_from(Duration::from_nanos(wait_ns)).unwrap_or_default();
         self.events.clear();

@@ -32,8 +32,7 @@ pub struct Report {
     pub errors: u64,
     pub first_error: Option<String>,
     pub wrong: WrongReplies,
-    /// In a fill, about how many peers at least the tracker does not count in their swarms, although it may have answered
-    /// them.
+    /// In a fill, a lower bound of the peers that the tracker does not count, although it may have answered them.
     #[serde(default)]
     pub unregistered: u64,
     /// Replies that contained the announcing peer itself, if that does not count as wrong.
@@ -53,8 +52,7 @@ pub struct Report {
     pub send_delay: Option<LatencySummary>,
     /// CPU time of all workers of the generator.
     pub generator_cpu_s: f64,
-    /// The share of time in which the busiest worker of the generator was busy, or waited for a processor that others
-    /// kept busy, 0 to 1.
+    /// The share of time, 0 to 1, in which the busiest worker was busy, or waited for a busy processor.
     pub generator_busy: f64,
     pub verdict: Bottleneck,
     /// Whether the run ended early, by the user or because of `failure`.
@@ -108,17 +106,16 @@ pub struct Connections {
     pub open_at_end: u64,
 }
 
-/// The messages that a tracker relayed between the peers of the generator, and the connections that it held beside
-/// them.
+/// Messages that a tracker relayed between the peers of the generator, and connections that it held beside them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Relays {
     /// Messages that came from the tracker before the end of the run: replies, offers and answers, good or not.
     pub messages: u64,
     pub messages_per_s: f64,
     pub offers_sent: u64,
-    /// Offers that should have been relayed, by the counts in the replies: as many as were offered and wanted, but at
-    /// most one for each other peer, and for a seeder at most one for each leecher. A tracker may have a lower limit,
-    /// or count peers that do not read.
+    /// Offers that should have been relayed, by the counts in the replies: those offered and wanted, at most one for
+    /// each other peer, or for a seeder one for each leecher. A tracker may have a lower limit, or count peers that do
+    /// not read.
     pub offers_due: u64,
     /// Offers that arrived unchanged at another peer of the same torrent.
     pub offers: u64,
@@ -127,8 +124,7 @@ pub struct Relays {
     pub answers: u64,
     /// Offers and answers that arrived otherwise.
     pub wrong: WrongRelays,
-    /// The time from an announce to the arrival of one of its offers. In an open loop, it begins when the announce
-    /// should have left.
+    /// From an announce (in an open loop, from when it should have left) to the arrival of one of its offers.
     pub offer_latency: LatencySummary,
     pub offer_latency_curve: Vec<Percentile>,
     /// The time from sending an answer to its arrival.
@@ -150,8 +146,7 @@ pub struct WrongRelays {
     pub damaged: u64,
     /// Offers that came back to the peer that made them.
     pub own: u64,
-    /// Those that named another torrent or peer, and answers that came to another peer than the one that made the
-    /// offer.
+    /// Offers and answers of another torrent or peer, and answers to a peer that did not make the offer.
     pub misdirected: u64,
     /// Those that this generator has not sent.
     pub foreign: u64,
@@ -196,8 +191,7 @@ pub struct Percentile {
 pub enum Bottleneck {
     /// The tracker: the generator had time to spare.
     Tracker,
-    /// The generator: a worker was busy nearly all the time, was late, or had to drop replies. The tracker may be
-    /// able to do more.
+    /// A worker was busy nearly all the time, was late, or had to drop replies. The tracker may be able to do more.
     GeneratorBound,
     /// Nothing: the tracker never answered.
     Unanswered,

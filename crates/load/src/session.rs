@@ -1,7 +1,7 @@
 //! A session: the threads of a generator, and the runs that they carry out together.
 //!
-//! Owns what does not depend on the protocol: how the threads start, take orders, are watched, and end. A
-//! [`Driver`](crate::driver) on each thread carries the orders out.
+//! Owns how the threads start, take orders, are watched, and end. A [`Driver`](crate::driver) on each carries the
+//! orders out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,12 +34,9 @@ pub enum OpenError {
     Unreachable(String),
 }
 
-/// A load generator that is connected to a tracker and holds its peers.
-///
-/// Its runs follow each other on the same peers: one fill, then any number of measurements.
+/// A load generator that holds its peers at a tracker, for one fill and then any number of measurements.
 #[derive(Debug)]
 pub struct Session {
-    /// How many peers all workers simulate.
     peers: u32,
     /// Connections that all workers open before anything else.
     connections: usize,
@@ -53,15 +50,12 @@ pub struct Session {
 pub(crate) enum Order {
     /// Opens all connections, if the protocol has them open before anything else.
     Connect,
+    /// Announces every peer as started.
     Fill,
-    Closed {
-        window: usize,
-        timing: Timing,
-    },
-    Open {
-        rate: f64,
-        timing: Timing,
-    },
+    /// Keeps `window` requests in flight.
+    Closed { window: usize, timing: Timing },
+    /// Sends `rate` requests per second.
+    Open { rate: f64, timing: Timing },
 }
 
 #[derive(Debug)]
@@ -115,8 +109,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Announces every peer as started, so that the tracker knows all of them. Lost announces are sent again. Announces
-    /// over WebSockets make no offers here.
+    /// Announces every peer as started, without offers. Lost announces are sent again.
     pub fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
         if let Some(failed) = self.connect(watch) {
             return failed;

@@ -1,11 +1,11 @@
 //! The connections of one worker, for the protocols over TCP.
 //!
-//! A [`Pool`] owns the connections of a worker and the queues of their slots. [`StreamProtocol`] carries a connection
-//! from its connect to its end, through TLS, and calls the protocol when the connection is open, when bytes have
-//! come, and when it has ended. It does not decide which requests are sent, or when.
+//! A [`Pool`] owns the connections and the queues of their slots. [`StreamProtocol`] carries a connection through TCP
+//! and TLS, and calls the protocol when it opens, has bytes, or ends. The protocol decides which requests are sent, and
+//! when.
 //!
-//! A slot is in `idle` if it can take a request, in `resting` if its connection has just failed, and in neither if it
-//! waits for a reply or for its end.
+//! A slot is in `idle` if it can take a request, in `resting` if its connection has just failed, and otherwise in
+//! neither.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -220,8 +220,7 @@ const REST_NS: u64 = 10_000_000;
 const OTHER_DESCRIPTORS: u64 = 64;
 
 impl<D> Pool<D> {
-    /// Returns a pool of `slots`, which spread over the source addresses of worker `index`. A slot carries up to
-    /// `depth` requests at once.
+    /// Returns `slots` for up to `depth` requests each, spread over the source addresses of worker `index`.
     pub(crate) fn open_worker(
         plan: &Plan,
         index: usize,

@@ -1,4 +1,4 @@
-//! The counts of one worker, and how those of all workers become a report.
+//! The counts of one worker, and the report over all workers.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -27,11 +27,8 @@ pub(crate) struct Tally {
     /// Good replies that came before the end of the run. Later ones do not count for the throughput.
     pub(crate) responses_in_time: u64,
     pub(crate) lost: u64,
-    /// Lost requests that an open loop did not even send.
     pub(crate) unsent: u64,
-    /// Replies that the kernel dropped because the sockets of the generator were full.
     pub(crate) receive_drops: u64,
-    /// Requests that were sent again, because the generator did not make new ones in time.
     pub(crate) repeated: u64,
     pub(crate) late: u64,
     pub(crate) errors: u64,

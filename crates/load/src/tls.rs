@@ -1,8 +1,8 @@
 //! TLS of the generator: the same for every tracker, and as cheap as possible.
 //!
-//! Owns the configuration of the client and the session tickets of the tracker. X25519 is the only key exchange, so
-//! that all trackers do the same work. Any certificate is accepted unless the plan names trusted ones, because
-//! verifying the signature would cost the generator as much as making it costs the tracker.
+//! Owns the client's configuration and the tracker's session tickets. X25519 is the only key exchange, so that all
+//! trackers do the same work. Certificates are accepted unless the plan names trusted ones: verifying a signature costs
+//! as much as making it.
 
 use std::collections::VecDeque;
 use std::fmt;

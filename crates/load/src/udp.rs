@@ -33,8 +33,7 @@ pub fn open(plan: &Plan) -> Result<Session, OpenError> {
     })
 }
 
-/// Opens a generator whose closed loop runs at the driver hook of a network interface of this host, through which the way to
-/// the tracker leads. It takes IPv4 and one worker.
+/// Opens a generator whose closed loop runs at the driver hook of the interface towards the tracker: IPv4, one worker.
 pub fn open_at_driver(plan: &Plan, hook: &DriverHook) -> Result<Session, OpenError> {
     plan.check()?;
     XdpClient::check(plan)?;

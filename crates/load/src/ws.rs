@@ -1,7 +1,7 @@
 //! Load of WebTorrent: JSON over WebSockets (RFC 6455), plain or with TLS.
 //!
 //! All connections are open before anything is measured. Peers announce themselves with offers, which the tracker
-//! relays to other peers. All of these belong to this generator, so that it sees what happens to each offer.
+//! relays to other peers of this generator. So it sees what becomes of each offer.
 
 mod client;
 mod description;
@@ -25,11 +25,9 @@ use crate::{Plan, TlsSettings};
 use client::Client;
 use description::{SDP_BYTES_MAX, SDP_BYTES_MIN};
 
-/// The settings of a load over WebSockets in addition to the [`Plan`].
-///
-/// Of the plan, the weight of connects and the I/O back end have no meaning here. A socket of a worker is one of its
-/// source addresses, over which its connections spread. Peers spread over the connections, and those of one
-/// connection share a peer id.
+/// The settings of a load over WebSockets. The connects and the I/O back end of the [`Plan`] have no meaning here. A
+/// socket of a worker is one of its source addresses, over which its connections spread. The peers of a connection
+/// share a peer id.
 #[derive(Clone, Debug, Serialize)]
 pub struct WsSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
@@ -48,13 +46,11 @@ pub struct WsSettings {
     pub sdp_bytes: usize,
     /// The share of relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
-    /// The number of additional connections of all workers that are held open and idle. They are pinged at the end of
-    /// a run.
+    /// Additional connections of all workers that are held open and idle, and pinged at the end of a run.
     pub held: usize,
     /// Whether a peer announces itself once on each held connection, and so receives offers.
     pub held_announce: bool,
-    /// The number of additional connections of all workers on which a peer announces itself once, and which are never
-    /// read again.
+    /// Additional connections of all workers on which a peer announces itself once, and which are never read again.
     pub slow_readers: usize,
 }
 

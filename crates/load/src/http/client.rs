@@ -114,8 +114,7 @@ impl Client {
         self.reuse == Reuse::PerRequest && !self.is_filling
     }
 
-    /// Opens a connection in a slot unless there is one, from a certain address if one is given. Returns whether
-    /// there is one.
+    /// Opens a connection in a slot unless it has one, from address `local` if given. Returns whether it has one.
     fn connect_slot(&mut self, run: &mut Run, slot: usize, local: Option<usize>, now_ns: u64) -> bool {
         let connection = &mut self.pool.connections[slot];
         if local.is_some_and(|local| connection.local != local) && connection.requests.is_empty() {
@@ -134,8 +133,7 @@ impl Client {
         self.pool.connections[slot].stage != Stage::Closed
     }
 
-    /// Queues a slot if its connection has space for requests. A connection with some in flight is queued only once
-    /// these are fewer than half of its depth, so that requests leave together.
+    /// Queues a slot once fewer than half of its depth are in flight, so that requests leave together.
     fn queue(&mut self, slot: usize) {
         let connection = &mut self.pool.connections[slot];
         let in_flight = connection.requests.len();

@@ -1,12 +1,10 @@
 //! The UDP client of one worker: its sockets, its connection ids, and how it sends requests.
 //!
-//! All requests of a thread go to one address, so one call sends many of them, and the kernel splits them
-//! (UDP_SEGMENT). A tracker cannot do that, since its replies go to different addresses. This is why one core of load
-//! outruns one core of tracker. Replies come through the back ends of the tracker, with a checker in place of the
-//! responder.
+//! All requests of a thread go to one address, so the kernel splits one large send into many (UDP_SEGMENT). A tracker
+//! replies to different addresses and cannot do that, so one core of load outruns one core of tracker.
 //!
-//! While enough requests are in flight, the thread sleeps for a moment, so that replies accumulate. Otherwise each
-//! reply would make the tracker wake a thread, and the tracker would pay for it. The open loop does not sleep.
+//! While enough requests are in flight, the thread sleeps for a moment, so that replies accumulate. Otherwise the
+//! tracker would pay for waking a thread with each reply. The open loop does not sleep.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

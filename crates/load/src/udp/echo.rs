@@ -2,10 +2,8 @@
 
 use shoal_base::transport::datagram::{DatagramService, Exchange, REPLY_BYTES_MAX};
 
-/// A service that replies to each request with the format and size of a tracker's reply.
-///
-/// It looks at nothing but the size of the request: it knows no torrents, checks no connection id, and returns peers
-/// that do not exist.
+/// A service that replies to each request with the format and size of a tracker's reply. It looks at nothing but the
+/// size of the request, and its peers do not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo {
     announce_reply_bytes: usize,

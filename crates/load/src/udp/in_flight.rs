@@ -1,8 +1,8 @@
 //! The requests in flight, by transaction id.
 //!
-//! Owns a fixed number of slots. A transaction id consists of the index of a slot and the number of times that the
-//! slot was used, so that a late or duplicate reply is not taken for the reply to another request. Each run masks its
-//! ids with a number of its own, so that a late reply to the previous run is not taken for one to this run either.
+//! Owns a fixed number of slots. A transaction id is the index of a slot and the number of its uses, so that a late or
+//! duplicate reply is not taken for another one. Each run masks its ids, so that replies to the previous run do not
+//! match.
 
 use shoal_wire::udp::TransactionId;
 

@@ -1,9 +1,9 @@
-//! A generator at the driver hook, which outruns a tracker that does without the kernel's socket path.
+//! A generator at the driver hook. It outruns trackers that bypass the kernel's socket path.
 //!
-//! The closed loop is that of an eBPF program: each reply becomes the next request in the same frame. User space writes
-//! announces and scrapes into a ring before they are due, by the same population and templates as for sockets; it reads the
-//! counters, and replaces lost frames. Everything else, above all the fill and the open loop, goes through sockets, by a
-//! [`Client`], from the same addresses, so that the tracker knows the peers of both.
+//! An eBPF program runs the closed loop: it turns each reply into the next request, in the same frame. User space
+//! writes announces and scrapes into a ring ahead of time, reads the counters, and replaces lost frames. A [`Client`]
+//! does the rest over sockets, above all the fill and the open loop. It uses the same addresses, so that the tracker
+//! knows the peers.
 
 mod flood;
 mod inject;
@@ -29,10 +29,8 @@ pub use flood::{Discard, Flood, FloodReport};
 use program::{Counts, Program};
 use shared::{RING, Request, SAMPLES, SCRAPE_HASHES_MAX, SLOTS};
 
-/// The program of a generator at the driver hook of a network interface, attached until this is dropped. Between runs it
-/// passes all frames on.
-///
-/// One session uses it at a time.
+/// The program at the driver hook of an interface, attached until this is dropped. One session uses it at a time, and
+/// it passes all frames on between runs.
 #[derive(Clone)]
 pub struct DriverHook(Arc<Program>);
 

@@ -19,9 +19,8 @@ use crate::stream::{FILL_WINDOW, PACING, Pool, Scheme, StreamProtocol};
 use crate::tally::Durations;
 use crate::{Mix, OpenError, Plan};
 
-/// The WebTorrent client of one worker. There is one request in flight on a connection.
-///
-/// A slot whose connection is to be opened is in `waiting`. The queues of the pool are for open and failed connections.
+/// The WebTorrent client of one worker, with one request in flight on a connection. Slots to be opened are in
+/// `waiting`; the queues of the pool are for open and failed connections.
 pub(super) struct Client {
     pub(super) pool: Pool<Details>,
     /// First the announcers, then the held connections, then the slow readers.
@@ -49,11 +48,9 @@ pub(super) struct Client {
 pub(super) struct Slot {
     pub(super) role: Role,
     pub(super) reader: Reader,
-    /// Whether it has been dialled and is not open yet.
     is_connecting: bool,
     pub(super) has_ponged: bool,
-    /// The number of announces and answers sent so far, and of replies to announces. By these numbers, a reply to an
-    /// answer is recognized if the tracker sends such replies.
+    /// Announces and answers sent so far, and replies to announces. The numbers tell which replies are to answers.
     pub(super) sent: u64,
     pub(super) replied: u64,
     /// The number of its peers that the tracker knows, while the tracker is filled.

@@ -1,7 +1,7 @@
 //! Artificial session descriptions: the offers and answers of WebRTC that peers exchange through the tracker.
 //!
-//! They have the size and the kind of text of real ones. Each has its stamp at the front, in the middle and at the
-//! end, and is otherwise the same as all others, so that each byte of one that arrives can be checked.
+//! They resemble real ones in size and text. Each has its stamp at the front, in the middle and at the end. The rest is
+//! constant, so that every received byte can be checked.
 
 use super::stamp::STAMP_BYTES;
 

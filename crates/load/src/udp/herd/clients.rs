@@ -29,8 +29,7 @@ pub(super) struct Clients {
     started: usize,
     /// The clients that have just got a connection id.
     ready: VecDeque<u32>,
-    /// The requests that wait for a reply, by the number of their retransmissions: when they time out, in order, and of
-    /// which client.
+    /// Requests that wait for a reply, by number of retransmissions: when they time out, in order, and their client.
     waiting: Vec<VecDeque<(u64, u32)>>,
     retries_max: u8,
     unfinished: usize,

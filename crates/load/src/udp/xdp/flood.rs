@@ -45,8 +45,7 @@ const PATIENCE_NS: u64 = 100_000_000;
 /// A pause in which the thread that receives the replies can run on the same processor.
 const PAUSE: Duration = Duration::from_micros(10);
 
-/// A program at the driver hook of a receiver, attached until this is dropped. It drops what comes from the network of a flood, and does
-/// nothing else. Hardly any program can cost less.
+/// A program that only drops the frames of a flood, attached until this is dropped. Hardly any can cost less.
 pub struct Discard(#[expect(dead_code, reason = "it detaches the program")] Discarding);
 
 impl Discard {

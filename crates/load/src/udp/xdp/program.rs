@@ -154,8 +154,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Loads a program of the object and attaches it to an interface, until the object is dropped. Returns the index of the interface
-/// and the descriptor of the program as well.
+/// Loads a program and attaches it until the object is dropped. Returns the interface index and the program, too.
 fn attach(program: &str, interface: &str) -> Result<(Ebpf, u32, ProgramFd), String> {
     let index = nix::net::if_::if_nametoindex(interface)
         .map_err(|error| format!("there is no network interface {interface}: {error}"))?;

@@ -1,7 +1,7 @@
 //! The maps of the program in the memory of this process.
 //!
-//! Owns the layout of their entries, which is that of `bpf/generator.bpf.c`. All fields are atomic, since the program
-//! uses them at the same time.
+//! Owns the layout of the entries, as in `bpf/generator.bpf.c`. All fields are atomic, since the program uses them,
+//! too.
 #![allow(unsafe_code, reason = "memory that is shared with the kernel has no safe interface")]
 
 use std::io;
