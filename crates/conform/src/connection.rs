@@ -91,8 +91,7 @@ impl Connection {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Waits for input, and returns whether bytes or the end of the connection arrived within `timeout`. `what` is what the
-    /// connection carries.
+    /// Waits up to `timeout` for bytes, or the end, of a connection that carries `what`. Returns whether either came.
     pub(crate) fn wait(&mut self, timeout: Duration, what: &str) -> Checked<bool> {
         if self.has_ended {
             return Ok(false);

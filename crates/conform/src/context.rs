@@ -18,8 +18,7 @@ pub struct Timing {
     pub quiet: Duration,
     /// One minute of the lifetime of a connection id; shorter only in tests of the suite itself.
     pub minute: Duration,
-    /// The limit of a whole case, however often the tracker sends something. A slow case has four more minutes of a
-    /// connection id.
+    /// The limit of a whole case, whatever the tracker sends. A slow case has four more minutes of a connection id.
     pub case: Duration,
 }
 
@@ -83,8 +82,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns a UDP tracker at this address, with default settings. A host has all of 127.0.0.0/8, so a tracker on
-    /// loopback can be reached from two sources.
+    /// Returns a UDP tracker. On loopback it can be reached from two sources, since a host has all of 127.0.0.0/8.
     pub fn new(address: SocketAddr, seed: u64) -> Self {
         let sources = match address.ip() {
             IpAddr::V4(ip) if ip.is_loopback() => {
@@ -137,8 +135,7 @@ pub fn random_seed() -> u64 {
     fastrand::u32(..).into()
 }
 
-/// Returns every info hash that these cases use with this seed, over both families. A tracker that serves only listed
-/// torrents has to list them.
+/// Returns the info hashes of these cases over both families. A tracker that serves only listed torrents lists them.
 pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {
     let of_case = |case: &Case| {
         let family = |is_v4| (0..case.info_hashes).map(move |index| derive(seed, case, is_v4, index));

@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::case::{Case, CaseVerdict, Checked, Severity, Unmet};
 use crate::trace::TraceEntry;
 
-/// The name and version of the JSON form of [`Report`]. The version increases when a reader of the old one could
-/// misunderstand the new one.
+/// The name and version of the JSON of [`Report`]. The version increases when a reader could misunderstand it.
 pub const SCHEMA: &str = "shoal-lab-conform/2";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

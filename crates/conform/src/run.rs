@@ -23,8 +23,7 @@ pub fn probe(target: &Target) -> Result<(), String> {
     }
 }
 
-/// Runs the cases and reports each through `on_finding`. If the tracker stops answering, the remaining cases fail at
-/// once rather than wait for timeouts.
+/// Runs the cases and reports each. If the tracker stops answering, the remaining cases fail at once.
 pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding)) -> Vec<Finding> {
     let mut findings = Vec::with_capacity(cases.len());
     let mut silent_since: Option<&str> = None;

@@ -169,8 +169,7 @@ fn react(response: &Response) -> Checked<Reaction> {
     }
 }
 
-/// A client of one tracker that reuses its connection as long as the tracker keeps it open. On drop the peers leave their
-/// swarms.
+/// A client that reuses its connection as long as the tracker keeps it open. On drop its peers leave their swarms.
 pub(crate) struct Client<'c> {
     pub(super) context: &'c Context<'c>,
     source: Option<IpAddr>,
@@ -252,8 +251,7 @@ impl<'c> Client<'c> {
         announce_path(self.context.target, &Parameters::of(announce))
     }
 
-    /// Records a peer that joins or leaves, even if its announce is changed: a stopped event of a peer that never joined
-    /// is harmless.
+    /// Records a peer that may have joined or left: the stopped event of a peer that never joined is harmless.
     fn record(&self, announce: &Announce) {
         let peer = (announce.info_hash, announce.port);
         if announce.event == STOPPED {

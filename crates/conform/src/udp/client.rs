@@ -27,8 +27,7 @@ pub(crate) struct Datagram {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A socket for one tracker. It accepts replies from any address, because one case checks where they come from and the
-/// others should not fail for the same reason. On drop its peers leave their swarms.
+/// A socket for one tracker. It takes replies from any address, since one case checks that. Its peers leave on drop.
 pub(crate) struct Client<'c> {
     context: &'c Context<'c>,
     socket: UdpSocket,
@@ -223,8 +222,7 @@ impl<'c> Client<'c> {
         self.read_announced(&reply)
     }
 
-    /// Sends many requests, several at a time without waiting for the replies, and returns the replies in the order of
-    /// the requests. Requests that get no reply are repeated.
+    /// Sends requests, several at a time, until each has a reply. Returns the replies in the order of the requests.
     pub(crate) fn request_all(&self, packets: &[Vec<u8>]) -> Checked<Vec<Vec<u8>>> {
         let mut replies = Vec::with_capacity(packets.len());
         for some in packets.chunks(IN_FLIGHT_MAX) {

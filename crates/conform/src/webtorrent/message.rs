@@ -7,8 +7,7 @@ use serde_json::Value;
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// Returns the announce of a leecher that has nothing yet and makes no offers. Like the regular announces of clients,
-    /// it has no event.
+    /// Returns the announce of a leecher without offers and, like the regular announces of clients, without an event.
     pub(super) fn announce(hash: [u8; 20], peer: u16) -> Self {
         Self::action("announce")
             .and("info_hash", &binary(&hash))
