@@ -12,8 +12,7 @@ const VERSION_BYTES_MAX: usize = 12;
 /// The time of all samples.
 const NOW_S: u32 = 1000;
 
-/// Reads each 20 bytes as the peer id of an announce. Everything that is shown of them is a name of a fixed list and a short
-/// version, and the shares add up.
+/// Reads each 20 bytes as a peer id. What is shown is a listed name and a short version, and the shares add up.
 pub fn client_software(input: &[u8]) {
     let mut clients = Clients::default();
     let (peer_ids, _) = input.as_chunks::<20>();

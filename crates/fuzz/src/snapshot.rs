@@ -5,8 +5,7 @@ use shoal_store::{Ages, Settings, Store, SwarmSet};
 
 const TIMEOUT_S: u32 = 2700;
 
-/// Reads the input as what follows a header, and as the content of a block whose checksums are right. All that can be
-/// read goes to a store.
+/// Reads the input as what follows a header, and as the content of a block with right checksums, into a store.
 pub fn snapshot(input: &[u8]) {
     let header = Header {
         timeout_s: TIMEOUT_S,

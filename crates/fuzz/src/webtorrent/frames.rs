@@ -18,8 +18,8 @@ struct ReadSettings {
     message_bytes_max: usize,
 }
 
-/// Reads frames. The first byte selects the role, the most bytes of a message, and the size of the pieces in which the
-/// rest arrives. The result does not depend on the pieces, and it decodes to itself when it is encoded again.
+/// Reads frames. The first byte selects the role, the most bytes of a message, and the size of the pieces that arrive.
+/// The pieces do not change the result, which is the same after it was encoded and read again.
 pub fn websocket_messages(bytes: &[u8]) {
     let [choices, frames @ ..] = bytes else { return };
     let role = if choices & 1 == 0 { Role::Server } else { Role::Client };
