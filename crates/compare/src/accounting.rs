@@ -2,8 +2,8 @@
 //!
 //! Reading `/proc` takes about a millisecond on the processors of the load, so it happens at most a few times a second.
 //!
-//! The CPU time is that of the process alone, from the exact account of the scheduler if the kernel provides it. It is
-//! divided into user and system time by samples (`sampling`), or by the ticks of the kernel if it permits no samples.
+//! CPU time covers the process alone, by the scheduler's exact account if the kernel provides it. Samples (`sampling`)
+//! divide it into user and system time, or else the kernel's ticks.
 
 pub(crate) mod sampling;
 
@@ -19,8 +19,7 @@ use self::sampling::{PERIOD_NS, Sampler};
 use crate::machine;
 use crate::result::{CpuTime, Usage};
 
-/// Clock ticks a second by which the kernel divides CPU time (`CONFIG_HZ`). It does not tell; this is the usual number,
-/// from which the error of the division is estimated.
+/// The usual clock ticks per second (`CONFIG_HZ`), which the kernel does not tell, for the error of the division.
 const TICKS_PER_S: f64 = 250.0;
 
 /// The counters of a process group and of the machine's processors at one moment.
@@ -106,9 +105,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the share of the time in which the group had work for `processors`, 0 to 1: in which they ran it, or at
-    /// least that number of its threads ran or waited for a processor. A thread that waits has work, even if another
-    /// program has the processor.
+    /// Returns the share of the time, 0 to 1, in which the group kept `processors` busy, or had enough threads that ran
+    /// or waited for a processor. A thread that waits has work, even if another program has the processor.
     pub(crate) fn ready_share(&self, later: &Self, processors: usize) -> Option<f64> {
         let elapsed_ns = later.when.duration_since(self.when).as_secs_f64() * 1e9;
         let since = |before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>, thread| {

@@ -1,8 +1,8 @@
 //! Runs a comparison: all runs in turn, with the result written after each.
 //!
-//! Rounds are interleaved: every tracker runs once on every number of cores before any tracker runs a second time.
-//! Each round begins with a different tracker, so that drift of the machine affects all alike. Ceilings come last in
-//! a round, because their replies are as long as those that a tracker sent before.
+//! Every tracker runs once on every number of cores before any runs again. Each round begins with a different tracker,
+//! so that drift of the machine affects all alike. Ceilings come last, because their replies are as long as a
+//! tracker's.
 
 use std::fs;
 use std::path::Path;
@@ -28,9 +28,9 @@ const CONFIGURATIONS: &str = "configurations";
 const REPLY_HEAD_BYTES: usize = 20;
 const PEER_BYTES: usize = 6;
 
-/// Runs the comparison. The result is written after every run, so that nothing is lost if the next run crashes the
-/// machine. The written result is marked as partial until the caller passes the returned one to [`save`]. An error
-/// means that no result could be written before the first run. Failures of trackers are part of the result.
+/// Runs the comparison. The result is written after every run, in case a run crashes the machine, and is partial until
+/// the caller passes the returned one to [`save`]. Failures of trackers are part of it; an error means that nothing
+/// could be written.
 pub fn run(plan: &ComparisonPlan, interrupt: &Interrupt, observer: &mut Observer<'_>) -> Result<Comparison> {
     // All trackers and rounds share the certificate, because the kind of key determines the cost of a handshake.
     let has_tls = matches!(plan.load.transport.protocol(), Protocol::Https | Protocol::Wss);
@@ -218,8 +218,7 @@ fn in_turn(contenders: &[Contender], turn: usize) -> Vec<(&Contender, &Installat
     trackers
 }
 
-/// Returns the length of the announce replies of a run that an echo should imitate. These are Shoal's runs, since the
-/// echo is the ceiling of its back ends.
+/// Returns the length of Shoal's announce replies in a run. The echo imitates them, since it is the ceiling.
 fn reply_bytes(description: &Description, outcome: &Round) -> Option<usize> {
     let load = outcome.load.as_ref()?;
     let imitated = description.name.starts_with("shoal") && load.responses.announce > 0;

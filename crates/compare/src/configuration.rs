@@ -80,8 +80,7 @@ pub fn environment(
     variables.map(|(name, text)| Ok((name.clone(), values.expand(text)?))).collect()
 }
 
-/// Returns the whole configuration as text for readers of a result. `front` is the program of the front proxy and its
-/// values.
+/// Returns the whole configuration as text for readers. `front` is the program of the front proxy and its values.
 pub fn in_full(
     description: &Description,
     program: &str,

@@ -66,10 +66,8 @@ impl CpuMode {
     const ALL: [Self; 4] =
         [Self::Subsequent, Self::SplitPairs, Self::SubsequentPairs, Self::SubsequentOnePerPair];
 
-    /// Returns the units of the machine, lowest first. Every unit is assigned as a whole.
-    ///
-    /// A virtual machine often hides which processors are hyperthreads of one core. Pairs are then formed by number, as
-    /// in the published comparisons.
+    /// Returns the units of the machine, lowest first. A virtual machine often hides which processors are hyperthreads
+    /// of one core. Pairs are then formed by number, as in the published comparisons.
     fn units(self, topology: &Topology) -> Result<Vec<Vec<usize>>, CpuAssignmentError> {
         let processors = topology.processors();
         if self == Self::Subsequent {

@@ -43,15 +43,12 @@ pub const WHITELIST: &str = "whitelist";
 
 /// The file with the certificate of a load over TLS.
 pub const CERTIFICATE: &str = "certificate.pem";
-/// The file with its private key.
 pub const KEY: &str = "key.pem";
-/// The file with both.
 pub const CERTIFICATE_AND_KEY: &str = "certificate-and-key.pem";
 
 /// Names that a file of a description must not have.
 const RESERVED: [&str; 4] = [WHITELIST, CERTIFICATE, KEY, CERTIFICATE_AND_KEY];
 
-/// Longest timeout of a description.
 const PATIENCE_S_MAX: u64 = 3600;
 
 /// A tracker, or an echo.
@@ -119,16 +116,15 @@ pub struct Variant {
     pub front: Option<FrontProxy>,
 }
 
-/// A proxy between the load and the tracker, such as one that terminates TLS. It runs on the tracker's processors and
-/// counts as part of the tracker: its CPU time, its memory, its failures.
+/// A proxy in front of the tracker, such as one that terminates TLS. It runs on the tracker's processors, and its CPU
+/// time, memory and failures count as the tracker's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontProxy {
     pub find: ProgramSearch,
     #[serde(default)]
     pub version: VersionQuery,
-    /// Its arguments. `{address}` is the address that the load uses, and `{backend_port}` the port of the tracker,
-    /// which listens on the same IP address.
+    /// `{address}` is the address that the load uses, `{backend_port}` the tracker's port on the same IP address.
     pub arguments: Vec<String>,
 }
 
@@ -149,7 +145,6 @@ pub enum Protocol {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProgramSearch {
-    /// Whether it is `shoal-lab` itself.
     pub this_program: bool,
     /// Names of programs in the directory of `shoal-lab`.
     pub beside: Vec<String>,

@@ -25,8 +25,7 @@ pub struct LoadSpec {
     pub scrape_hashes_max: usize,
     /// Requests in flight in the closed loop, for each processor of the tracker.
     pub window: usize,
-    /// Threads that spin on each processor of the tracker during the closed loop, so that the tracker has only a share of
-    /// it.
+    /// Threads that spin on each processor of the tracker during the closed loop, and take a share of it.
     pub spinners: usize,
     pub duration: Duration,
     /// Requests a second in the open loop, and how long it lasts, if there is one.
@@ -72,8 +71,7 @@ pub struct WsTransport {
     pub sdp_bytes: usize,
     /// Share of the relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
-    /// The number of slow readers: connections that announce once and never read again. If there are any, everything is
-    /// measured a second time with them.
+    /// Connections that announce once and never read again. If there are any, all is measured a second time with them.
     pub slow_readers: usize,
 }
 
@@ -181,9 +179,8 @@ impl LoadSpec {
         }
     }
 
-    /// Returns the load for an echo. An echo relays nothing but returns each message, so an announce has one offer,
-    /// which makes each message as long as one that a tracker relays. There is no open loop, because nothing is
-    /// relayed.
+    /// Returns the load for an echo. Its messages are as long as relayed ones: an announce with one offer, which the
+    /// echo returns. There is no open loop, because nothing is relayed.
     pub fn for_echo(&self) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),

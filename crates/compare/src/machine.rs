@@ -39,8 +39,8 @@ impl Machine {
     }
 }
 
-/// Returns the commit of the source folder that this program was built from, with a mark if files have been modified.
-/// Returns "unknown" if the repository no longer exists.
+/// Returns the commit that this program was built from, marked if files were modified; "unknown" without the
+/// repository.
 pub(crate) fn commit() -> String {
     let mut git = Command::new("git");
     git.args(["-C", env!("CARGO_MANIFEST_DIR")]);

@@ -1,8 +1,7 @@
 //! Free ports of the loopback address.
 //!
-//! A TCP port stays in use for a minute after its tracker has ended, if the tracker closed connections first
-//! (TIME-WAIT). Most trackers can bind it anyway (`SO_REUSEADDR`), but not all. So each run gets its own port unless
-//! the user names one.
+//! A tracker that closes connections first leaves its TCP port in use for a minute (TIME-WAIT). Not every tracker can
+//! bind it anyway (`SO_REUSEADDR`), so each run gets its own port unless the user names one.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};

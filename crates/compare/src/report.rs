@@ -25,8 +25,7 @@ use anyhow::Context as _;
 
 use crate::result::Comparison;
 
-/// Writes `README.md`, `index.html` and the plots into a folder, which is created if necessary, and returns the paths.
-/// They refer to the raw result as `results.json`, which the caller writes.
+/// Writes `README.md`, `index.html` and the plots to a folder, and returns the paths. They refer to `results.json`.
 pub fn write(comparison: &Comparison, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let plots = plot::plots(comparison);
     let mut files: Vec<(PathBuf, Vec<u8>)> = vec![

@@ -98,8 +98,7 @@ pub struct Round {
     pub slow_readers: Option<SlowReaderRound>,
 }
 
-/// The behaviour of a tracker with slow readers: connections that announce once and never read again. The reports
-/// contain their number and how many of them the tracker closed.
+/// How a tracker treats connections that announce once and never read again, and serves the others meanwhile.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SlowReaderRound {
     pub fill: Option<Report>,
@@ -166,8 +165,7 @@ pub struct CpuTime {
     pub system_s: f64,
     /// Both, by the scheduler's exact account.
     pub exact_s: Option<f64>,
-    /// In user mode, by thousands of samples a second. Missing if the kernel permits none, or if a thread began during the
-    /// load.
+    /// In user mode, by samples. Missing if the kernel permits none, or if a thread began during the load.
     #[serde(default)]
     pub sampled_user_s: Option<f64>,
     /// The error of the user part: nineteen of twenty measurements of the same time are no further away.
@@ -175,8 +173,7 @@ pub struct CpuTime {
     pub user_error_s: Option<f64>,
 }
 
-/// Returns the number of all replies that the tracker sent, good or not, on which its CPU time was spent. Tolerated
-/// replies are among the good ones.
+/// Returns the number of replies, good or not, that the tracker spent CPU time on. Tolerated ones count as good.
 pub fn replies(load: &Report) -> u64 {
     load.responses.total() + load.wrong.total() + load.errors + load.late
 }

@@ -55,7 +55,6 @@ pub(crate) struct Run<'r> {
     pub(crate) interrupt: &'r Interrupt,
 }
 
-/// The addresses of the tracker and of its front proxy.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
     /// The address that the load uses.
@@ -120,8 +119,7 @@ impl Run<'_> {
         Ok(Addresses { public: at(public), tracker: at(tracker) })
     }
 
-    /// Creates a temporary folder with the files of the tracker. Other users may read it, since some trackers switch to
-    /// another user.
+    /// Creates a temporary folder for the tracker's files. All may read it, since some trackers switch to another user.
     fn folder(&self, addresses: Addresses) -> Result<TempDir> {
         let folder = tempfile::Builder::new().prefix("shoal-lab-").tempdir();
         let folder = folder.context("cannot create a temporary folder")?;
@@ -241,8 +239,7 @@ impl Run<'_> {
         Ok(Generator::open(&plan, load.transport, connections, self.description.ceiling, hook)?)
     }
 
-    /// Measures everything again with slow readers. The closed loop comes first, so that their unread messages pile up
-    /// as fast as possible.
+    /// Measures everything again with slow readers, the closed loop first, so that unread messages pile up quickly.
     fn measure_with_slow_readers(
         &self,
         load: &LoadSpec,
@@ -314,10 +311,8 @@ impl Run<'_> {
         Endpoint { tracker, tls: self.certificate.map(Certificate::client) }
     }
 
-    /// Runs the closed loop and measures its cost.
-    ///
-    /// The load ends with a wait for the last replies, in which the tracker has nothing to do. So the busy share of
-    /// processors is taken from the last sample while requests were still being sent; CPU time is read at the end.
+    /// Runs the closed loop and measures its cost. The load ends with a wait for the last replies, so the busy share of
+    /// processors is taken from the last sample before it; CPU time is read at the end.
     fn closed_loop(
         &self,
         generator: &mut Generator,
@@ -359,8 +354,7 @@ impl Run<'_> {
         end
     }
 
-    /// Runs the load and stores the report, even if the load ends early because the tracker has exited or the user has
-    /// interrupted it.
+    /// Runs the load and stores the report, even if the tracker has exited or the user has interrupted the run.
     fn run_load(
         &self,
         report: &mut Option<Report>,

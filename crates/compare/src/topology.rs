@@ -25,8 +25,7 @@ impl Topology {
         Ok(Self::read(Path::new(DIRECTORY), &allowed()?))
     }
 
-    /// Reads the topology of the processors `allowed` from `directory`. A processor whose siblings are unknown is taken
-    /// for a core of its own.
+    /// Reads the topology of `allowed` from `directory`. A processor with unknown siblings counts as a core of its own.
     pub fn read(directory: &Path, allowed: &[usize]) -> Self {
         let mut processors = allowed.to_vec();
         processors.sort_unstable();
@@ -75,16 +74,14 @@ pub fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
-/// Pins the calling thread, and every process that it starts later, to these processors. The kernel refuses if none of
-/// them may be used.
+/// Pins the calling thread, and every process that it starts later. The kernel refuses if none may be used.
 pub fn keep_on(processors: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|processor| set.set(*processor));
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Pins a thread of another process to these processors, if it may use others. Some programs choose the processors of
-/// their threads themselves, regardless of those that they inherit.
+/// Pins a thread of another process. Some programs choose the processors of their threads, whatever they inherit.
 pub(crate) fn pin_thread(thread: Pid, processors: &[usize]) -> io::Result<()> {
     let affinity = sched_getaffinity(Some(thread))?;
     let strays = (0..CpuSet::MAX_CPU).any(|other| affinity.is_set(other) && !processors.contains(&other));

@@ -95,9 +95,7 @@ enum Rules {
 /// The part that has happened on the tracker's side up to a moment, or between two moments.
 struct Work {
     elapsed_s: f64,
-    /// Frames that have come to its interface.
     frames: u64,
-    /// How long its core has been busy.
     busy_s: f64,
 }
 
@@ -235,7 +233,6 @@ fn honest_plan() -> Plan {
     }
 }
 
-/// Returns how many frames have come to the interface of the tracker.
 fn received(network: &Network) -> u64 {
     let interface = format!("{}:", network.tracker_interface());
     let table = network.on_tracker_side(|| fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
@@ -243,7 +240,6 @@ fn received(network: &Network) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Returns how long the tracker's core has been busy.
 fn busy_s() -> f64 {
     let statistics = fs::read_to_string("/proc/stat").unwrap();
     let line = statistics.lines().find_map(|line| line.strip_prefix("cpu0 ")).unwrap();

@@ -1,11 +1,11 @@
 //! Samples how much of the CPU time of threads is spent in user mode.
 //!
-//! The kernel divides CPU time into user and system time by its clock tick, a few hundred times a second, which is too
-//! coarse for a user part of a tenth. An event of the kernel's CPU clock (perf_event_open(2)) fires thousands of times a
-//! second, and only while its thread runs. Its samples in user mode, times its period, are the user time.
+//! The kernel divides CPU time by its clock tick, a few hundred times a second: too coarse for a user part of a tenth.
+//! An event of its CPU clock (perf_event_open(2)) fires thousands of times a second while its thread runs. User time is
+//! the number of samples in user mode, times the period.
 //!
-//! Samples need no space: the ring buffer is mapped read-only, so that the kernel overwrites old samples, and only the
-//! position to which it has written is read.
+//! Samples need no space: the ring buffer is mapped read-only, so the kernel overwrites it, and only its position is
+//! read.
 #![allow(unsafe_code, reason = "neither the system call nor the shared memory has a safe interface")]
 
 use std::fs;

@@ -32,7 +32,6 @@ pub enum ToolSource {
         features: &'static str,
         root: &'static str,
     },
-    /// A Debian package that is unpacked.
     Debian {
         package: &'static str,
         /// Its program, as a path below the root of the package.

@@ -25,7 +25,6 @@ pub struct ComparisonPreset {
     pub latency_rate: f64,
 }
 
-/// The default number of idle connections over HTTP.
 const IDLE_CONNECTIONS: usize = 10_000;
 
 const PLAIN: HttpTransport = HttpTransport { tls: false, keep_alive: true, resumption: false };
@@ -54,8 +53,7 @@ const ANNOUNCES: LoadPreset = LoadPreset {
     scrape_hashes_max: 10,
 };
 
-/// Swarms of equal popularity, most of them with at least fifty peers. So the cost of a reply does not depend on the
-/// processor's caches.
+/// Swarms of equal popularity, mostly of fifty peers or more: the processor's caches do not change a reply's cost.
 const EVEN_POPULATION: Population =
     Population { torrents: 2000, peers: 100_000, popularity: Popularity::Uniform, ..PUBLISHED_POPULATION };
 

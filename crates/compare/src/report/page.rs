@@ -1,5 +1,4 @@
-//! The content of the report as headings, tables and text, before it is rendered to Markdown or HTML. All text here is
-//! plain; the renderers escape it.
+//! The report as headings, tables and plain text, which the renderers turn into Markdown or HTML and escape.
 
 use super::ranking;
 use super::round::{self, Marks};
@@ -50,7 +49,6 @@ const LATENCY_READING: &str = "Requests are sent at fixed times, whatever the tr
 pub(super) enum Block {
     Heading(&'static str),
     Text(String),
-    /// The result in a sentence or two.
     Verdict(String),
     /// A paragraph that must not be overlooked.
     Warning(String),

@@ -47,7 +47,6 @@ pub(super) struct Ranking<'a> {
     pub(super) ceiling_throughput: Option<Ratio<'a>>,
 }
 
-/// Returns the ranking of each measured row of Shoal.
 pub(super) fn rankings<'a>(rows: &'a [Row<'a>]) -> Vec<Ranking<'a>> {
     let ranking = |row: &'a Row<'a>| {
         let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.cores() == row.cores()).collect();
@@ -77,7 +76,6 @@ pub(super) struct Pairing<'a> {
     pub(super) row: &'a Row<'a>,
     pub(super) rival: &'a Row<'a>,
     pub(super) whole: Option<Ratio<'a>>,
-    /// User part of the CPU time of a reply.
     pub(super) user: Option<Ratio<'a>>,
     pub(super) throughput: Option<Ratio<'a>>,
 }

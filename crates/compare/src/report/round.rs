@@ -16,7 +16,6 @@ const MEGABYTE: f64 = 1e6;
 /// Reasons to read a figure with care.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
-    /// The generator was the bottleneck.
     pub(super) generator_bound: bool,
     /// The hypervisor took away more than [`STEAL_MAX`] of the time.
     pub(super) stolen: bool,

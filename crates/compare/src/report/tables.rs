@@ -24,7 +24,6 @@ pub(super) struct Column {
     marks: fn(&Medians) -> Marks,
 }
 
-/// How a column shows its figure.
 #[derive(Clone, Copy)]
 enum Show {
     Median(fn(f64) -> String),
@@ -295,8 +294,7 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
     ]
 }
 
-/// Builds a table with a line for each row, which begins with the tracker and its cores. If nothing was measured,
-/// `otherwise` fills the first column.
+/// Builds a table with a line for each row. `otherwise` is the first figure of a row without measurements.
 pub(super) fn table(columns: &[Column], rows: &[Row<'_>], otherwise: fn(&Outcome) -> String) -> Table {
     let heads = columns.iter().map(|column| column.head);
     let head: Vec<&str> = ["Tracker", "Cores"].into_iter().chain(heads).collect();
