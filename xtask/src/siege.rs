@@ -1,5 +1,4 @@
-//! The siege: attacks on the built tracker. This module builds the tracker and `shoal-siege`, the program that attacks
-//! it.
+//! The siege: builds the tracker and `shoal-siege`, the program that attacks it.
 
 use std::process::{Command, ExitCode};
 
