@@ -12,7 +12,7 @@ const VERSION_BYTES_MAX: usize = 12;
 /// The time of all samples.
 const NOW_S: u32 = 1000;
 
-/// Reads each 20 bytes as a peer id. What is shown is a listed name and a short version, and the shares add up.
+/// Reads each 20 bytes as a peer id. Only listed names and short versions are shown, and the shares add up.
 pub fn client_software(input: &[u8]) {
     let mut clients = Clients::default();
     let (peer_ids, _) = input.as_chunks::<20>();
