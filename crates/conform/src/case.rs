@@ -15,7 +15,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Returns the word for it in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Must => "must",
@@ -36,7 +35,6 @@ pub enum CaseVerdict {
 }
 
 impl CaseVerdict {
-    /// Returns the word for it in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",

@@ -198,7 +198,6 @@ impl<'t> Context<'t> {
         (0..count).map(|index| self.hash(index)).collect()
     }
 
-    /// Returns a random number, for transaction ids and the like.
     pub(crate) fn random(&self) -> u32 {
         self.rng.borrow_mut().u32(..)
     }

@@ -21,7 +21,6 @@ pub struct Finding {
     pub expected: String,
     /// The observed behaviour, or why the rule could not be checked. Empty if the case passed.
     pub seen: String,
-    /// The last messages that were sent and received.
     pub exchange: Vec<TraceEntry>,
 }
 

@@ -32,7 +32,6 @@ pub struct OperatorRules {
     pub limited_source: Option<IpAddr>,
 }
 
-/// The reaction of a tracker to an announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reaction {
     Served(Announced),
