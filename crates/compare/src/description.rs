@@ -41,7 +41,6 @@ pub const BUILT_IN: [(&str, &str); 21] = [
 /// The file with the info hashes of the load, for descriptions with `whitelist = true`.
 pub const WHITELIST: &str = "whitelist";
 
-/// The file with the certificate of a load over TLS.
 pub const CERTIFICATE: &str = "certificate.pem";
 pub const KEY: &str = "key.pem";
 pub const CERTIFICATE_AND_KEY: &str = "certificate-and-key.pem";

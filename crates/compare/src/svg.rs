@@ -45,7 +45,6 @@ pub fn text_width(text: &str, height: f64) -> f64 {
 /// The coordinates of an axis, which is labelled where its user wants.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// The lowest and the highest value.
     pub range: (f64, f64),
     /// The values with a label and a line.
     pub ticks: Vec<f64>,

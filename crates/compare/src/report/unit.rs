@@ -3,7 +3,6 @@
 use super::figure::Figure;
 use super::row::Row;
 
-/// The labels of the unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitLabels {
     /// A single unit.

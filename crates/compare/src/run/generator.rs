@@ -9,7 +9,6 @@ use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Session, Stop, Watch, Wro
 
 use crate::load::Transport;
 
-/// A load generator, ready for the runs of one tracker.
 pub(crate) struct Generator {
     session: Session,
     /// Whether the tracker is an echo of WebSocket messages, which is not a tracker.

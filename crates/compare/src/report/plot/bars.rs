@@ -14,7 +14,6 @@ use super::{
 use crate::report::number;
 use crate::svg::{self, Scale, text, text_width};
 
-/// A horizontal bar chart.
 #[derive(Default)]
 pub(super) struct Bars {
     pub(super) title: String,

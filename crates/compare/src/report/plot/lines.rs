@@ -39,7 +39,6 @@ pub(super) struct Axis {
     pub(super) is_logarithmic: bool,
 }
 
-/// The line of a tracker.
 pub(super) struct Series {
     pub(super) title: String,
     pub(super) style: PlotStyle,
