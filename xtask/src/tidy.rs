@@ -25,7 +25,6 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// A line that breaks a rule.
 struct Finding {
     is_fault: bool,
     path: PathBuf,

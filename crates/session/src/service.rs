@@ -77,7 +77,6 @@ impl fmt::Debug for Service {
 impl Service {
     /// Creates the service of a worker. `http` answers requests, and `webtorrent` answers messages of WebSockets,
     /// if they are served. `tls` is required for TLS listeners. `stopwatch` measures inputs.
-    #[must_use]
     pub fn new(
         settings: Arc<SessionSettings>,
         http: http::Responder,
@@ -146,7 +145,6 @@ impl Service {
     }
 
     /// Returns the counters of the sessions, for an exporter.
-    #[must_use]
     pub fn counters(&self) -> Arc<SessionCounters> {
         Arc::clone(&self.counters)
     }

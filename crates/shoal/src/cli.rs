@@ -104,7 +104,6 @@ SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a seco
 Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configuration is invalid.";
 
 /// Executes the command line.
-#[must_use]
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {

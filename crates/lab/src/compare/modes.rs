@@ -15,7 +15,6 @@ use shoal_compare::result::Comparison;
 
 use crate::terminal::{self, COLUMNS, wrapped};
 
-/// The style of tables on a terminal.
 const STYLE: comfy_table::TableStyle = presets::UTF8_BORDERS_ONLY;
 
 /// The number of text columns in the summary. The others are figures.
@@ -99,7 +98,6 @@ fn entry(contender: &Contender) -> ListEntry<'_> {
     }
 }
 
-/// Returns the text of a built-in description.
 pub(super) fn description(name: &str) -> Result<&'static str> {
     let known = BUILT_IN.iter().find(|(known, _)| *known == name);
     let names = BUILT_IN.map(|(name, _)| name);
