@@ -149,6 +149,11 @@ impl Service {
         Arc::clone(&self.counters)
     }
 
+    /// Sets the time of the connections that come from another process before the next poll round.
+    pub fn set_time(&mut self, now: Now) {
+        self.now = now;
+    }
+
     /// Begins a poll round: sets the time of all calls until the next one, and collects the messages from other workers.
     pub fn begin_round(&mut self, now: Now) {
         self.now = now;

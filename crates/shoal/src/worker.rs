@@ -180,6 +180,7 @@ impl Worker {
                 // More connections may wait.
                 streams_busy = !arrivals.is_empty();
                 let arrived = arrivals.len();
+                service.connections.set_time(clock::now());
                 for connection in arrivals {
                     streams.attach(connection, now_ms, &mut service.connections);
                 }
