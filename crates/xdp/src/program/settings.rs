@@ -67,7 +67,7 @@ pub struct NetworkRule {
 }
 
 labels! {
-    /// What the program counts: the fate of a frame, by the path that it takes. In the order of `enum outcome` of
+    /// A counter of the program: the fate of a frame, named after its path. They are in the order of `enum outcome` of
     /// `bpf/maps.h`.
     #[derive(PartialOrd, Ord)]
     pub enum Counted {
