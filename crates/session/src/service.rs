@@ -149,7 +149,8 @@ impl Service {
         Arc::clone(&self.counters)
     }
 
-    /// Sets the time of the connections that come from another process before the next poll round.
+    /// Sets the time of calls before the next poll round: for connections that come from another process, or that wait at
+    /// listeners which go.
     pub fn set_time(&mut self, now: Now) {
         self.now = now;
     }

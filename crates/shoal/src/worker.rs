@@ -168,7 +168,9 @@ impl Worker {
             let busy = housekeeping.behind || streams_busy;
             let taken = io.datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
             let mut is_behind = taken >= POLL_BATCHES_MAX * BATCH_MAX;
-            let now_ms = clock::monotonic_ms();
+            let now = clock::now();
+            let now_ms = now.monotonic_ms;
+            service.connections.set_time(now);
             // Without traffic, no batch does this.
             service.follow_reload();
             // The next reload may arrive during a change, and its settings must not find the listeners of this one.
@@ -180,7 +182,6 @@ impl Worker {
                 // More connections may wait.
                 streams_busy = !arrivals.is_empty();
                 let arrived = arrivals.len();
-                service.connections.set_time(clock::now());
                 for connection in arrivals {
                     streams.attach(connection, now_ms, &mut service.connections);
                 }
