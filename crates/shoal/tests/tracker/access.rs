@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
+use crate::access_urls::gzip;
 use crate::browser::{self, Browser};
 use crate::client::{Announce, Client};
 use crate::harness::{Tracker, eventually, run, run_locally};
@@ -494,6 +495,33 @@ fn a_large_change_is_one_line_of_the_log() {
     listed.write("deny", &(0..1000).map(|number| format!("{number:040x}\n")).collect::<String>());
     let line = listed.tracker.wait_for_line("a list has changed");
     assert_eq!((&line["added"], &line["removed"]), (&1000.into(), &1.into()), "{line}");
+}
+
+#[test]
+fn a_list_that_is_read_in_the_background_is_read_as_it_is_at_last_and_others_change_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    // One that is compressed is read in the background like a large one.
+    let [config, deny, compressed] =
+        ["shoal.toml", "deny", "compressed"].map(|name| directory.path().join(name));
+    for (file, torrent) in [(&config, None), (&deny, Some('a')), (&compressed, Some('b'))] {
+        fs::write(file, torrent.map_or_else(String::new, |torrent| line(torrent, ""))).unwrap();
+    }
+    let sources = format!("{},{}", deny.display(), compressed.display());
+    let tracker = Tracker::start_with_path(&config, &[("SHOAL_ACCESS_TORRENTS_DENY", &sources)]);
+    let listed = Listed { tracker, directory };
+    for torrents in [['c', 'd'], ['e', 'f']] {
+        for torrent in torrents {
+            let new = listed.path("new");
+            fs::write(&new, gzip(&line(torrent, ""))).unwrap();
+            fs::rename(new, &compressed).unwrap();
+        }
+        let hash = format!("{:02x}", u32::from(torrents[0])).repeat(20);
+        assert_eq!(access(&listed, &["add", "--deny", &hash]).0, Some(0));
+        torrents.iter().for_each(|torrent| wait_until(&listed.tracker, *torrent, true));
+        wait_until(&listed.tracker, 'b', false);
+    }
+    wait_until(&listed.tracker, 'd', false);
+    wait_until(&listed.tracker, 'a', true);
 }
 
 #[test]

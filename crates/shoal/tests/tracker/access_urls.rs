@@ -42,7 +42,7 @@ fn hex(torrent: char) -> String {
     format!("{:02x}", u32::from(torrent)).repeat(20)
 }
 
-fn gzip(text: &str) -> Vec<u8> {
+pub(crate) fn gzip(text: &str) -> Vec<u8> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     encoder.write_all(text.as_bytes()).unwrap();
     encoder.finish().unwrap()

@@ -176,6 +176,22 @@ fn a_source_gets_no_more_than_its_share_of_a_torrent() {
 }
 
 #[test]
+fn a_page_gets_no_more_than_its_share_of_a_torrent() {
+    let tracker =
+        Tracker::start(&[("SHOAL_LIMITS_SWARM_SHARE_MAX", "10"), ("SHOAL_LIMITS_REFUSE_EXCESS", "true")]);
+    let pages: Vec<_> = (0..6).map(|_| Browser::open(Way::PLAIN, &tracker)).collect();
+    let replies = pages.into_iter().zip('a'..).map(|(mut page, id)| {
+        let reply = page.ask(&browser::announce('t', id, 0));
+        (page, reply)
+    });
+    let replies: Vec<_> = replies.collect();
+    let counts: Vec<_> = replies.iter().map(|(_, reply)| reply["incomplete"].as_u64()).collect();
+    assert_eq!(counts, [Some(1), Some(2), Some(3), Some(4), None, None]);
+    let reason = "too large a part of this torrent's peers has your address";
+    assert!(replies[4..].iter().all(|(_, reply)| reply["failure reason"] == reason));
+}
+
+#[test]
 fn exempt_networks_have_no_limit_on_their_peers() {
     let tracker = Tracker::start(&[
         ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "1"),

@@ -44,6 +44,15 @@ fn a_ban_applies_to_all_protocols_survives_a_restart_and_is_lifted() {
 }
 
 #[test]
+fn a_ban_ends_by_itself() {
+    let controlled = Controlled::start(&[]);
+    let ban = json!({ "network": "127.0.0.0/8", "reason": "", "duration_s": 1 });
+    controlled.admin("POST", "/api/v1/bans", Some(&ban));
+    wait_for(&controlled.tracker, [""; 3]);
+    assert_eq!(controlled.admin("GET", "/api/v1/bans", None), json!({ "bans": [] }));
+}
+
+#[test]
 fn what_is_no_ban_is_refused() {
     let controlled = Controlled::start(&[]);
     for ban in [
