@@ -5,6 +5,7 @@
 
 mod links;
 mod manifests;
+mod names;
 mod size;
 mod text;
 pub(crate) mod words;
@@ -43,6 +44,7 @@ pub(crate) fn run() -> Result<()> {
         }
         size::check(file, &mut findings);
         links::check(file, &files, &mut findings);
+        names::check(file, &files, &mut findings);
         manifests::check(file, &mut findings);
         words::check(file, &mut findings);
     }

@@ -14,7 +14,7 @@ pub use chaos::{ChaosOptions, UpgradeSignal};
 use crate::template::{self, UnknownPlaceholder};
 
 /// The names and texts of the built-in descriptions, in the order of presentation.
-pub const BUILT_IN: [(&str, &str); 21] = [
+pub const BUILT_IN: &[(&str, &str)] = &[
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
     ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
     ("shoal-xdp", include_str!("../trackers/shoal-xdp.toml")),
@@ -358,7 +358,7 @@ mod tests {
     fn built_in_descriptions_are_valid() {
         for (name, text) in BUILT_IN {
             let description = Description::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(description.name, name);
+            assert_eq!(description.name, *name);
             assert!(!description.protocols.is_empty(), "{name}");
         }
     }

@@ -45,7 +45,7 @@ pub enum ToolSource {
     },
 }
 
-pub const TOOLS: [InstallableTool; 10] = [
+pub const TOOLS: &[InstallableTool] = &[
     InstallableTool {
         name: "opentracker",
         source: ToolSource::Debian { package: "opentracker", program: "usr/bin/opentracker" },
