@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{activation, broker, sandbox, tracker, version};
+use crate::sockets::activation;
+use crate::{broker, sandbox, tracker, version};
 use shoal_cli::{access, cluster, ctl, state, tls, top};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;

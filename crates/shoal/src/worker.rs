@@ -1,6 +1,12 @@
 //! A worker: one thread that serves requests, from received bytes to sent bytes, and does its share of the store's
 //! maintenance.
 
+pub(crate) mod overload;
+pub(crate) mod phase;
+pub(crate) mod pool;
+pub(crate) mod processors;
+pub(crate) mod service;
+
 use std::convert::Infallible;
 use std::io;
 use std::mem;
@@ -15,8 +21,8 @@ use shoal_relay::Swarms;
 use shoal_session::Service as Connections;
 use shoal_store::Store;
 
-use crate::phase::{Departure, Phase, WorkerPhase};
-use crate::service::WorkerService;
+use crate::worker::phase::{Departure, Phase, WorkerPhase};
+use crate::worker::service::WorkerService;
 use shoal_runtime::clock;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::live::WorkerEndpoints;

@@ -17,7 +17,7 @@ use shoal_store::{MemoryFile, Store};
 
 use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};
-use crate::phase::WorkerPhase;
+use crate::worker::phase::WorkerPhase;
 
 /// Maximum time for each message of the old process. It may have to write a snapshot.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(90);

@@ -24,10 +24,10 @@ use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};
 use crate::ancillary::DESCRIPTORS_MAX;
 use crate::broker::{Broker, StartedProgram};
-use crate::listening::{Change, Listening};
-use crate::phase::{Departure, Phase, WorkerPhase};
 use crate::service_manager::ServiceManager;
+use crate::sockets::listening::{Change, Listening};
 use crate::state::{SnapshotWriter, StateKeys};
+use crate::worker::phase::{Departure, Phase, WorkerPhase};
 use shoal_control::operations::Handed;
 use shoal_runtime::clock;
 

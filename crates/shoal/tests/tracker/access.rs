@@ -1,5 +1,10 @@
 //! The operator's lists of torrents, over every protocol.
 
+pub(crate) mod blocklist;
+pub(crate) mod private;
+pub(crate) mod rules;
+pub(crate) mod urls;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,12 +12,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::access_urls::gzip;
-use crate::browser::{self, Browser};
-use crate::client::{Announce, Client};
-use crate::harness::{Tracker, eventually, run, run_locally};
+use crate::access::urls::gzip;
 use crate::http::Way;
-use crate::web::{Web, announce};
+use crate::kit::browser::{self, Browser};
+use crate::kit::client::{Announce, Client};
+use crate::kit::harness::{Tracker, eventually, run, run_locally};
+use crate::kit::web::{Web, announce};
 
 /// The words of the tracker for a torrent without a reason.
 const NOT_SERVED: &str = "this torrent is not served by this tracker";
@@ -542,7 +547,7 @@ fn reload_tells_what_the_tracker_has_then() {
         serde_json::from_str::<serde_json::Value>(&listed.tracker.page("/access").body).unwrap()
     );
     // A web page could send a request without a body of a special type.
-    let page = crate::page::request(listed.tracker.control, "POST", "/access/reload");
+    let page = crate::kit::page::request(listed.tracker.control, "POST", "/access/reload");
     assert_eq!(page.status, 415);
     let config = listed.path("shoal.toml").display().to_string();
     let reload = |control: &str| {
