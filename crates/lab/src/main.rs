@@ -12,7 +12,6 @@ mod echo;
 mod load;
 mod process;
 mod shape;
-mod soak;
 mod terminal;
 
 use std::process::ExitCode;
@@ -37,8 +36,6 @@ enum Command {
     Conform(Box<conform::ConformArgs>),
     /// Restart, kill, stop and damage a tracker under load, and count what is lost
     Chaos(Box<chaos::ChaosArgs>),
-    /// Keep Shoal's XDP data path under full load for minutes, disturb it, and account for every frame and request
-    Soak(soak::SoakArgs),
     Echo(echo::EchoArgs),
 }
 
@@ -48,7 +45,6 @@ fn main() -> ExitCode {
         Command::Compare(compare) => compare.run(),
         Command::Conform(conform) => conform.run(),
         Command::Chaos(chaos) => chaos.run(),
-        Command::Soak(soak) => soak.run(),
         Command::Echo(echo) => echo.run(),
     };
     outcome.unwrap_or_else(|error| {

@@ -2,8 +2,7 @@
 //!
 //! | | does to the tracker | asks |
 //! |---|---|---|
-//! | [`chaos`] | restarts, kills, stops it, damages its state, under load | which requests and peers are lost |
-//! | [`soak`] | full load over XDP for long, with disturbances | whether frames leak and requests vanish |
+//! | [`chaos`] | restarts, kills, stops it, damages its state, under load | which requests, peers and frames are lost |
 //! | [`siege`] | attacks it, beside honest clients | whether the honest clients notice |
 //!
 //! The crate must not share a decision with the tracker on trial.
@@ -11,4 +10,3 @@
 
 pub mod chaos;
 pub mod siege;
-pub mod soak;

@@ -16,6 +16,13 @@ pub enum EventKind {
     Snapshot,
     /// Its disk is full while it writes its state.
     DiskFull,
+    /// It reads its configuration again several times (SIGHUP), each time with other networks and limits, which do not concern the
+    /// load.
+    Reload,
+    /// It reads a configuration with a limit that the load exceeds, one that denies a source of the load, and one with neither.
+    Deny,
+    /// Its network interface goes down and up.
+    Down,
     /// It hands over to a new process.
     Upgrade,
     /// It is asked to exit (SIGTERM), and started again when it has.
@@ -34,10 +41,13 @@ pub struct UnknownEvent(String);
 
 impl EventKind {
     /// All events, in the order of a run. Those that damage the state come last.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Pause,
         Self::Snapshot,
         Self::DiskFull,
+        Self::Reload,
+        Self::Deny,
+        Self::Down,
         Self::Upgrade,
         Self::Restart,
         Self::Kill,
@@ -52,6 +62,9 @@ impl EventKind {
             Self::Pause => "pause",
             Self::Snapshot => "snapshot",
             Self::DiskFull => "disk-full",
+            Self::Reload => "reload",
+            Self::Deny => "deny",
+            Self::Down => "down",
             Self::Upgrade => "upgrade",
             Self::Restart => "restart",
             Self::Kill => "kill",
@@ -65,6 +78,7 @@ impl EventKind {
     pub fn missing_key(self, options: &ChaosOptions) -> Option<&'static str> {
         let (is_there, key) = match self {
             Self::Pause | Self::Restart | Self::Kill => (true, ""),
+            Self::Reload | Self::Deny | Self::Down => (options.full_load, "chaos.full_load"),
             Self::Snapshot => (options.snapshot.is_some(), "chaos.snapshot"),
             Self::DiskFull if options.state.is_some() => (options.snapshot.is_some(), "chaos.snapshot"),
             Self::DiskFull | Self::Damage | Self::Truncate => (options.state.is_some(), "chaos.state"),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::chaos::account::Account;
 use crate::chaos::event::EventKind;
 use crate::chaos::record::Lane;
 use crate::chaos::threshold::Finding;
@@ -68,6 +69,9 @@ pub struct EventResult {
     pub lanes: Vec<LaneResult>,
     /// The peers of a sample of torrents that the load does not touch.
     pub peers: Option<PeerCounts>,
+    /// The account of the requests of full load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
     /// The WebTorrent clients.
     pub websockets: Option<WebSocketResult>,
     /// Datagrams that this host dropped.
@@ -175,10 +179,11 @@ impl ChaosResult {
 }
 
 impl EventResult {
-    /// Returns whether it was carried out and every figure is within its threshold.
+    /// Returns whether it was carried out, every request is accounted for, and every figure is within its threshold.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.failure.is_none() && self.findings.iter().all(Finding::passed)
+        let is_accounted = self.account.as_ref().is_none_or(|account| account.failures.is_empty());
+        self.failure.is_none() && is_accounted && self.findings.iter().all(Finding::passed)
     }
 }
 

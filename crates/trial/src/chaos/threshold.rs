@@ -138,10 +138,18 @@ impl Threshold {
         all.map(|(event, figure, most)| Self { event, figure, most }).collect()
     }
 
+    /// Returns the defaults under full load, whose account judges the rest. A tracker that does not exit when it is asked is killed
+    /// after ten seconds.
+    #[must_use]
+    pub fn of_full_load() -> Vec<Self> {
+        [(EventKind::Restart, 10_000.0), (EventKind::Upgrade, 30_000.0)]
+            .map(|(event, most)| Self { event, figure: Figure::TookMs, most })
+            .to_vec()
+    }
+
     /// Returns the defaults with those that the user has set.
     #[must_use]
-    pub fn with(set: &[Self]) -> Vec<Self> {
-        let mut all = Self::defaults();
+    pub fn with(mut all: Vec<Self>, set: &[Self]) -> Vec<Self> {
         for threshold in set {
             all.retain(|other| (other.event, other.figure) != (threshold.event, threshold.figure));
             all.push(*threshold);
@@ -227,6 +235,7 @@ mod tests {
             first_answer_ms: Some(10.0),
             lanes: vec![lane],
             peers: Some(PeerCounts { torrents: 10, before: 200, after: 200 }),
+            account: None,
             websockets: None,
             drops: Drops { own: 3, no_port: 0, no_room: 3 },
             state_bytes: None,
@@ -269,7 +278,10 @@ mod tests {
     #[test]
     fn a_threshold_of_the_user_replaces_the_default() {
         let set: Threshold = "upgrade.gap_ms=48.5".parse().unwrap();
-        assert_eq!(failures(&event(EventKind::Upgrade), &Threshold::with(&[set])), [Figure::GapMs]);
+        assert_eq!(
+            failures(&event(EventKind::Upgrade), &Threshold::with(Threshold::defaults(), &[set])),
+            [Figure::GapMs]
+        );
         for bad in ["upgrade.gap=1", "upgrade.gap_ms", "reboot.lost=1", "kill.lost=-1", "kill.lost=x"] {
             let refused = bad.parse::<Threshold>().unwrap_err().to_string();
             assert!(refused.contains(bad) && refused.contains("gap_ms") && refused.contains("disk-full"));
