@@ -10,3 +10,5 @@
 
 pub mod chaos;
 pub mod siege;
+
+mod measure;

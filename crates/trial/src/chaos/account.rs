@@ -1,4 +1,4 @@
-//! The account of a closed loop around an event: what became of its requests, and whether that is as it should be.
+//! The account of a closed loop around an event: what became of its requests.
 //!
 //! It depends on figures only. It must not know a tracker.
 
@@ -20,9 +20,6 @@ pub(crate) const TIMEOUT: Duration = Duration::from_millis(200);
 /// The counters that show that a denied source and a limit were in force.
 const DENY_DROPS: [&str; 2] = ["program/denied", "tracker/rate_limited"];
 
-/// Of how many requests one may be answered by an error if a source is denied. In five seconds there was one among 6,000 to 11,000.
-const REQUESTS_PER_ERROR: u64 = 1000;
-
 /// The requests of a closed loop around an event, and the frames of the tracker after it.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Account {
@@ -40,16 +37,14 @@ pub struct Account {
     pub drops: BTreeMap<String, u64>,
     /// Requests that were neither answered nor found in a counter. Below 0, more was counted than was missing.
     pub unaccounted: i64,
-    /// The most of them that there may be.
-    pub unaccounted_max: u32,
+    /// Requests that the load may have sent once more while a killed process ended, and that are not counted either.
+    pub repeated_max: u64,
     /// How long the process took from SIGKILL or SIGTERM to its end, in milliseconds.
     pub ending_ms: Option<u64>,
     /// Frames of the AF_XDP sockets, and how many were free when the counters had settled.
     pub frames: u64,
     /// See `frames`.
     pub frames_free: u64,
-    /// The faults that were found.
-    pub failures: Vec<String>,
 }
 
 impl Account {
@@ -72,14 +67,17 @@ impl Account {
             ending_ms: ending.map(|ending| u64::try_from(ending.as_millis()).unwrap_or(u64::MAX)),
             frames: counters.frames,
             frames_free: counters.frames_free,
-            failures: load.failure.iter().map(|reason| format!("the load ended early: {reason}")).collect(),
             ..Self::default()
         };
-        account.judged(event)
+        account.balanced(event)
     }
 
-    /// Computes the balance, and adds the faults.
-    fn judged(mut self, event: EventKind) -> Self {
+    /// Computes the balance.
+    ///
+    /// A process that is killed has no thread any more when the kernel begins to close its sockets and to detach its program. Until
+    /// that is done, the program hands requests to rings that end with it. The load sends each request that is not answered once
+    /// more after its timeout.
+    fn balanced(mut self, event: EventKind) -> Self {
         let queued = self.drops.remove(QUEUED).unwrap_or(0);
         let of_queue = queued + self.drops.get(QUEUE_FULL).copied().unwrap_or(0);
         // The driver does not count what it refuses while the other end is down.
@@ -87,42 +85,33 @@ impl Account {
         if event == EventKind::Down && refused > 0 {
             self.drops.insert("driver/down".to_owned(), refused);
         }
-        let dropped: u64 = self.drops.values().sum();
+        let dropped = self.drops.values().fold(0, |sum: u64, count| sum.saturating_add(*count));
         let unaccounted = i128::from(self.sent) - i128::from(self.replied) - i128::from(dropped);
         self.unaccounted = i64::try_from(unaccounted).unwrap_or(i64::MIN);
-        self.unaccounted_max = self.unaccounted_max(event);
-        // Workers refuse a denied source by errors until the program drops what it sends, a quarter of a second later at most.
-        let errors_max = if event == EventKind::Deny { self.sent / REQUESTS_PER_ERROR } else { 0 };
-        let Self { replied, errors, wrong, unaccounted, unaccounted_max, frames, frames_free, .. } = self;
-        let faults = [
-            (
-                !(0..=i64::from(unaccounted_max)).contains(&unaccounted),
-                format!("{unaccounted} requests are unaccounted for, at most {unaccounted_max} may be"),
-            ),
-            (frames == 0 || frames_free != frames, format!("{frames_free} of {frames} frames are free")),
-            (replied == 0, "no request was answered".to_owned()),
-            (wrong > 0, format!("{wrong} replies are wrong")),
-            (errors > errors_max, format!("{errors} replies are errors")),
-        ];
-        let nothing = |name| (!self.drops.contains_key(name), format!("{name}: nothing was dropped"));
-        let of_deny = DENY_DROPS.map(nothing).into_iter().filter(|_| event == EventKind::Deny);
-        let faults: Vec<_> = faults.into_iter().chain(of_deny).filter(|(is_fault, _)| *is_fault).collect();
-        self.failures.extend(faults.into_iter().map(|(_, text)| text));
+        if event == EventKind::Kill {
+            let timeout_ms = u64::try_from(TIMEOUT.as_millis()).unwrap_or(u64::MAX);
+            self.repeated_max = u64::from(WINDOW).saturating_mul(self.ending_ms.unwrap_or(0) / timeout_ms);
+        }
         self
     }
 
-    /// Returns how many requests may get lost uncounted. Those are on their way when a process ends at once, or when the queue of
-    /// an interface vanishes with what is in it.
-    ///
-    /// A process that is killed has no thread any more when the kernel begins to close its sockets and to detach its program. Until
-    /// that is done, the program hands requests to rings that end with it. The load sends each request that is not answered once
-    /// more after its timeout. So the time in which the process has ended decides how many there are.
-    fn unaccounted_max(&self, event: EventKind) -> u32 {
-        let repeats = u128::from(self.ending_ms.unwrap_or(0)) / TIMEOUT.as_millis();
-        match event {
-            EventKind::Restart | EventKind::Down => WINDOW,
-            EventKind::Kill => WINDOW.saturating_mul(1 + u32::try_from(repeats).unwrap_or(u32::MAX - 1)),
-            _ => 0,
+    /// Returns the requests that were neither answered nor counted, without those that may have been sent once more.
+    pub(crate) fn unaccounted_once(&self) -> u64 {
+        u64::try_from(self.unaccounted).unwrap_or(0).saturating_sub(self.repeated_max)
+    }
+
+    /// Returns by how much more was counted than was missing.
+    pub(crate) fn overcounted(&self) -> u64 {
+        self.unaccounted.min(0).unsigned_abs()
+    }
+
+    /// Returns why the event or the load had no effect, if it had none.
+    pub(crate) fn failure(&self, event: EventKind) -> Option<String> {
+        let idle = DENY_DROPS.iter().find(|name| !self.drops.contains_key(**name));
+        match idle {
+            _ if self.replied == 0 => Some("no request was answered".to_owned()),
+            Some(name) if event == EventKind::Deny => Some(format!("{name}: nothing was dropped")),
+            _ => None,
         }
     }
 }
@@ -130,6 +119,7 @@ impl Account {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chaos::threshold::{Figure, tests::failures_of};
 
     const LOSING: [EventKind; 3] = [EventKind::Restart, EventKind::Kill, EventKind::Down];
 
@@ -145,27 +135,21 @@ mod tests {
         account([("program/denied", drops.saturating_sub(1)), ("tracker/rate_limited", drops.min(1))])
     }
 
-    fn failures(event: EventKind, account: Account) -> Vec<String> {
-        account.judged(event).failures
-    }
-
-    #[test]
-    fn an_account_is_good_if_every_request_is_accounted_for() {
-        for event in EventKind::ALL {
-            assert_eq!(failures(event, dropping(10)), Vec::<String>::new());
-        }
+    /// Returns the figures that are beyond their thresholds.
+    fn failures(event: EventKind, account: Account) -> Vec<Figure> {
+        failures_of(event, account.balanced(event))
     }
 
     #[test]
     fn requests_may_be_missing_only_where_a_process_or_an_interface_has_ended() {
-        for event in EventKind::ALL {
+        for (event, _) in EventKind::ALL {
+            assert_eq!(failures(event, dropping(10)), []);
             assert_eq!(failures(event, dropping(9)).is_empty(), LOSING.contains(&event), "{event}");
             let mut many = Account { sent: 1235, ..dropping(10) };
             // The driver has taken all of them, so the interface is no excuse.
             many.drops.insert(QUEUED.to_owned(), 1235);
-            assert!(!failures(event, many).is_empty(), "{event}");
-            // More was counted than is missing.
-            assert!(!failures(event, dropping(11)).is_empty(), "{event}");
+            assert_eq!(failures(event, many), [Figure::Unaccounted], "{event}");
+            assert_eq!(failures(event, dropping(11)), [Figure::Overcounted], "{event}");
         }
     }
 
@@ -184,28 +168,38 @@ mod tests {
     #[test]
     fn requests_that_the_driver_refuses_are_known_while_the_interface_is_down() {
         let many = || Account { sent: 1500, ..dropping(10) };
-        let down = many().judged(EventKind::Down);
+        let down = many().balanced(EventKind::Down);
         assert_eq!((down.drops["driver/down"], down.unaccounted), (500, 0));
-        assert_eq!(failures(EventKind::Kill, many()).len(), 1);
+        assert_eq!(failures(EventKind::Kill, many()), [Figure::Unaccounted]);
     }
 
     #[test]
     fn each_other_fault_is_told() {
-        let good = || dropping(10);
-        let faults: [(EventKind, Account, &str); 9] = [
-            (EventKind::Reload, Account { frames_free: 63, ..good() }, "63 of 64 frames are free"),
-            (EventKind::Reload, Account { frames: 0, frames_free: 0, ..good() }, "0 of 0 frames are free"),
-            (EventKind::Reload, Account { wrong: 2, ..good() }, "2 replies are wrong"),
-            (EventKind::Reload, Account { errors: 1, ..good() }, "1 replies are errors"),
-            (EventKind::Deny, Account { errors: 2, ..good() }, "2 replies are errors"),
-            (EventKind::Reload, Account { sent: 10, replied: 0, ..good() }, "no request was answered"),
-            (EventKind::Reload, Account { failures: vec!["silence".to_owned()], ..good() }, "silence"),
+        let faults = [
+            (EventKind::Reload, Account { frames_free: 63, ..dropping(10) }, Figure::FramesInUse),
+            (EventKind::Reload, Account { wrong: 2, ..dropping(10) }, Figure::Wrong),
+            (EventKind::Reload, Account { errors: 1, ..dropping(10) }, Figure::ErrorsPercent),
+            (EventKind::Deny, Account { errors: 2, ..dropping(10) }, Figure::ErrorsPercent),
+        ];
+        for (event, account, figure) in faults {
+            assert_eq!(failures(event, account), [figure]);
+        }
+        assert_eq!(failures(EventKind::Deny, Account { errors: 1, ..dropping(10) }), []);
+    }
+
+    #[test]
+    fn an_event_without_effect_has_failed() {
+        let idle = [
+            (EventKind::Reload, Account { replied: 0, ..dropping(10) }, "no request was answered"),
             (EventKind::Deny, account([("program/denied", 10)]), "tracker/rate_limited: nothing was dropped"),
             (EventKind::Deny, account([("tracker/rate_limited", 10)]), "program/denied: nothing was dropped"),
         ];
-        for (event, account, text) in faults {
-            assert_eq!(failures(event, account), [text]);
+        for (event, account, reason) in idle {
+            assert_eq!(account.failure(event).as_deref(), Some(reason));
         }
-        assert_eq!(failures(EventKind::Deny, Account { errors: 1, ..good() }), Vec::<String>::new());
+        assert_eq!(
+            (dropping(10).failure(EventKind::Deny), account([]).failure(EventKind::Reload)),
+            (None, None)
+        );
     }
 }

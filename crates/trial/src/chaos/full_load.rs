@@ -70,13 +70,14 @@ impl FullLoad {
         Ok(())
     }
 
-    /// Ends the load, and accounts for it. `until_start` is the time from the event to the start of the next process.
+    /// Ends the load, and accounts for it. `until_start` is the time from the event to the start of the next process. Returns the
+    /// reason as well if the load or the event had no effect.
     pub(crate) fn end(
         mut self,
         event: EventKind,
         until_start: Option<Duration>,
         tracker: &Tracker,
-    ) -> Result<(Session, Account)> {
+    ) -> Result<(Session, Account, Option<String>)> {
         self.is_over.store(true, Ordering::Relaxed);
         let (session, report) = self.thread.join().map_err(|_panic| anyhow!("the load has panicked"))?;
         if matches!(event, EventKind::Upgrade | EventKind::Restart | EventKind::Kill) {
@@ -84,7 +85,10 @@ impl FullLoad {
         }
         let counters = settle(tracker)?;
         let ending = until_start.filter(|_| matches!(event, EventKind::Restart | EventKind::Kill));
-        Ok((session, Account::new(event, &report, counters.since(&self.before), &counters, ending)))
+        let account = Account::new(event, &report, counters.since(&self.before), &counters, ending);
+        let failure = report.failure.map(|reason| format!("the load ended early: {reason}"));
+        let failure = failure.or_else(|| account.failure(event));
+        Ok((session, account, failure))
     }
 }
 

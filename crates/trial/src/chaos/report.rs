@@ -174,12 +174,8 @@ fn verdict(event: &EventResult) -> String {
     words.extend(event.first_answer_ms.map(|ms| format!("first answer after {ms:.0} ms")));
     match (&event.account, event.peers) {
         (Some(account), _) => words.push(format!(
-            "{:.0} replies a second; {}/{} frames free; {} unaccounted, at most {} may be",
-            account.responses_per_s,
-            account.frames_free,
-            account.frames,
-            account.unaccounted,
-            account.unaccounted_max
+            "{:.0} replies a second; {}/{} frames free; {} unaccounted",
+            account.responses_per_s, account.frames_free, account.frames, account.unaccounted
         )),
         (None, Some(PeerCounts { torrents, before, after })) => {
             words.push(format!("peers {before} → {after} (in {torrents} torrents)"));
@@ -206,7 +202,6 @@ fn verdict(event: &EventResult) -> String {
     words.extend(event.state_bytes.map(|bytes| format!("state {bytes} bytes")));
     words.extend(event.note.clone());
     words.extend(event.failure.as_ref().map(|failure| format!("could not be carried out: {failure}")));
-    words.extend(event.account.iter().flat_map(|account| account.failures.clone()));
     let failed = event.findings.iter().filter(|finding| !finding.passed());
     words.extend(failed.map(|finding| {
         let value = finding.value.map_or("none".to_owned(), |value| format!("{value:.1}"));

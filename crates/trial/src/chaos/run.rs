@@ -9,7 +9,6 @@ use shoal_compare::load::LoadSpec;
 use shoal_compare::topology::{allowed, keep_on};
 use shoal_load::{Clock, Pace, Plan, Progress, Report, Session, Stop, Watch, nanoseconds, udp};
 
-use crate::chaos::account::Account;
 use crate::chaos::counters::Counters;
 use crate::chaos::disk;
 use crate::chaos::event::EventKind;
@@ -17,9 +16,7 @@ use crate::chaos::full_load::FullLoad;
 use crate::chaos::load::{Load, LoadPlan};
 use crate::chaos::measure::{self, Window, milliseconds};
 use crate::chaos::record::{Lane, Ledger};
-use crate::chaos::result::{
-    ChaosResult, Drops, EventResult, PeerCounts, SCHEMA_VERSION, Settings, WebSocketEnd,
-};
+use crate::chaos::result::{ChaosResult, EventResult, PeerCounts, SCHEMA_VERSION, Settings, WebSocketEnd};
 use crate::chaos::sample::Sample;
 use crate::chaos::socket_drops;
 use crate::chaos::threshold::{Threshold, judge};
@@ -98,18 +95,12 @@ const BRIEFLY: Duration = Duration::from_secs(1);
 const CONNECTS_FEW: u32 = 1000;
 const CONNECTS_MANY: u32 = 1_000_000;
 
-/// The observations of an event while the load went on.
+/// An event while the load went on, whose figures are still to be computed.
 struct Seen {
-    event: EventKind,
     window: Window,
     /// When the new process was started, or the pause ended.
     started_ns: Option<u64>,
-    peers: Option<PeerCounts>,
-    account: Option<Account>,
-    drops: Drops,
-    state_bytes: Option<u64>,
-    note: Option<String>,
-    failure: Option<String>,
+    result: EventResult,
 }
 
 /// The actions of an event.
@@ -179,7 +170,7 @@ fn start_and_run(
         timeout: plan.timeout,
     };
     let load = Load::start(&load_plan).context("the load cannot be started")?;
-    let websockets = WebSockets::open(tracker.address, plan.websockets, &load).map_err(anyhow::Error::msg)?;
+    let websockets = WebSockets::open(tracker.address, plan.websockets, &load)?;
     // The addresses of its client are those of the loopback interface.
     let sample = if session.is_none() { plan.sample } else { 0 };
     let sample = Sample::new(tracker.address, plan.load.seed, population.torrents, sample);
@@ -190,22 +181,23 @@ fn start_and_run(
     let ends = websockets.end();
     let ledgers = load.end();
     drop(tracker);
-    let result = ChaosResult {
-        schema_version: SCHEMA_VERSION,
-        tracker: plan.subject.description.title.clone(),
-        version: plan.subject.installation.version.clone(),
-        settings,
-        events: seen.iter().map(|seen| event_result(plan, seen, &ledgers, &ends)).collect(),
-        malformed: ledgers.iter().map(|(_, ledger)| ledger.malformed).sum(),
-        load_late_ms: milliseconds(ledgers.iter().map(|(_, ledger)| ledger.latest_ns).max().unwrap_or(0)),
-        failure,
-    };
     let over_time = |window: &Window| {
         let lane =
             |(lane, ledger): &(Lane, Ledger)| (*lane, measure::answers_over_time(ledger, window, BUCKETS));
         (*window, ledgers.iter().map(lane).collect())
     };
-    Ok(Outcome { result, answers: seen.iter().map(|seen| over_time(&seen.window)).collect() })
+    let answers = seen.iter().map(|seen| over_time(&seen.window)).collect();
+    let result = ChaosResult {
+        schema_version: SCHEMA_VERSION,
+        tracker: plan.subject.description.title.clone(),
+        version: plan.subject.installation.version.clone(),
+        settings,
+        events: seen.into_iter().map(|seen| seen.computed(plan, &ledgers, &ends)).collect(),
+        malformed: ledgers.iter().map(|(_, ledger)| ledger.malformed).sum(),
+        load_late_ms: milliseconds(ledgers.iter().map(|(_, ledger)| ledger.latest_ns).max().unwrap_or(0)),
+        failure,
+    };
+    Ok(Outcome { result, answers })
 }
 
 /// Announces all peers, and measures the most that the tracker answers if a share of it is asked for. Returns the time of
@@ -301,22 +293,24 @@ impl Stage<'_> {
         let acted_ns = self.load.now_ns();
         let done = self.act(event);
         let done_ns = self.load.now_ns();
-        if !self.tracker.is_running() {
+        let has_ended = !self.tracker.is_running();
+        if has_ended {
             self.tracker.start_again()?;
             self.wait_for_answer(self.load.now_ns())?;
         }
         thread::sleep(self.plan.settle);
         let ended_ns = self.load.now_ns();
         let drops = socket_drops::read(self.load.udp_ports()).since(drops);
-        let (done, failure) = match done {
+        let (done, mut failure) = match done {
+            Ok(_) if has_ended => (Done::default(), Some("the tracker ended".to_owned())),
             Ok(done) => (done, None),
             Err(error) => (Done::default(), Some(format!("{error:#}"))),
         };
         let mut account = None;
         if let Some(full_load) = full_load {
             let until_start = done.started_ns.map(|ns| Duration::from_nanos(ns.saturating_sub(acted_ns)));
-            let (session, of_event) = full_load.end(event, until_start, &self.tracker)?;
-            (self.session, account) = (Some(session), Some(of_event));
+            let (session, of_event, fault) = full_load.end(event, until_start, &self.tracker)?;
+            (self.session, account, failure) = (Some(session), Some(of_event), failure.or(fault));
         }
         let (peers, scrape_failure) = match (before, self.sample.count()) {
             (Ok(before), Ok(after)) => {
@@ -325,17 +319,19 @@ impl Stage<'_> {
             }
             (Err(error), _) | (_, Err(error)) => (None, Some(error)),
         };
-        self.seen.push(Seen {
+        let result = EventResult {
             event,
-            window: Window { began_ns, acted_ns, done_ns, ended_ns },
-            started_ns: done.started_ns,
+            took_ms: milliseconds(done_ns - acted_ns),
             peers,
             account,
             drops,
             state_bytes: self.tracker.state_file().map(|(_, size)| size),
             note: done.note.or(scrape_failure),
             failure,
-        });
+            ..EventResult::default()
+        };
+        let window = Window { began_ns, acted_ns, done_ns, ended_ns };
+        self.seen.push(Seen { window, started_ns: done.started_ns, result });
         Ok(())
     }
 
@@ -446,32 +442,17 @@ impl Stage<'_> {
     }
 }
 
-/// Computes the figures of an event.
-fn event_result(
-    plan: &ChaosPlan,
-    seen: &Seen,
-    ledgers: &[(Lane, Ledger)],
-    ends: &[WebSocketEnd],
-) -> EventResult {
-    let Seen { event, window, .. } = seen;
-    let lane = |(lane, ledger): &(Lane, Ledger)| measure::lane(*lane, ledger, window, plan.timeout);
-    let first_answer = |started_ns: u64| {
-        Some(milliseconds(measure::first_answered_ns(ledgers, started_ns)?.saturating_sub(started_ns)))
-    };
-    let mut result = EventResult {
-        event: *event,
-        took_ms: milliseconds(window.done_ns - window.acted_ns),
-        first_answer_ms: seen.started_ns.and_then(first_answer),
-        lanes: ledgers.iter().map(lane).collect(),
-        peers: seen.peers,
-        account: seen.account.clone(),
-        websockets: (plan.websockets > 0).then(|| measure::websockets(ends, window)),
-        drops: seen.drops,
-        state_bytes: seen.state_bytes,
-        note: seen.note.clone(),
-        failure: seen.failure.clone(),
-        findings: Vec::new(),
-    };
-    result.findings = judge(&result, &plan.thresholds);
-    result
+impl Seen {
+    /// Computes the figures of the event.
+    fn computed(self, plan: &ChaosPlan, ledgers: &[(Lane, Ledger)], ends: &[WebSocketEnd]) -> EventResult {
+        let Self { window, started_ns, mut result } = self;
+        let first_answer_ns =
+            |started_ns| Some(measure::first_answered_ns(ledgers, started_ns)?.saturating_sub(started_ns));
+        result.first_answer_ms = started_ns.and_then(first_answer_ns).map(milliseconds);
+        let lane = |(lane, ledger): &(Lane, Ledger)| measure::lane(*lane, ledger, &window, plan.timeout);
+        result.lanes = ledgers.iter().map(lane).collect();
+        result.websockets = (plan.websockets > 0).then(|| measure::websockets(ends, &window));
+        result.findings = judge(&result, &plan.thresholds);
+        result
+    }
 }

@@ -13,8 +13,8 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 use shoal_testkit::nats::{Access, Options, Server};
 
+use crate::measure;
 use crate::siege::attack::Setting;
-use crate::siege::measure;
 use crate::siege::nats::{PASSWORD, USER};
 use crate::siege::tracker::Tracker;
 

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use shoal_testkit::client::tls::Tls;
 
+use crate::measure;
 use crate::siege::address::{honest_v4, honest_v6};
-use crate::siege::measure;
 use crate::siege::tracker::Tracker;
 use crate::siege::wire::{self, Wire};
 

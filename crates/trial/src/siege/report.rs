@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use serde::Serialize;
 
+use crate::measure::as_f64;
 use crate::siege::attack::{Attack, Mode};
 use crate::siege::matrix::{matrix_markdown, promises_markdown};
-use crate::siege::measure::as_f64;
 use crate::siege::run::Outcome;
 
 /// The name and version of the JSON.

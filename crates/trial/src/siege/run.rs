@@ -12,12 +12,12 @@ use serde::Serialize;
 use shoal_testkit::client::tls::Tls;
 use shoal_testkit::nats::Server;
 
+use crate::measure;
+use crate::measure::{as_f64, count};
 use crate::siege::attack::{Attack, Mode};
 use crate::siege::cluster::{self, Cluster};
 use crate::siege::context::Context;
 use crate::siege::honest::{HonestClients, Protocol, Tally};
-use crate::siege::measure;
-use crate::siege::measure::{as_f64, count};
 use crate::siege::tracker::{Program, Tracker};
 use crate::siege::verdict::{self, Honest, Measured, breaches};
 use crate::siege::wire::{self, Wire};

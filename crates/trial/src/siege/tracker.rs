@@ -19,10 +19,10 @@ use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use shoal_testkit::process::{self, Process, wait_for};
 
+use crate::measure;
 use crate::siege::address::{PROXIES, TRACKER_V4, TRACKER_V6};
 use crate::siege::attack::{FOLDER, PORT, Preparation};
 use crate::siege::http::{HttpClient, Response};
-use crate::siege::measure;
 
 /// The maximum time until a tracker is ready.
 const START_TIME_MAX: Duration = Duration::from_secs(20);

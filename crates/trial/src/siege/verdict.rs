@@ -78,7 +78,7 @@ impl Honest {
     /// Returns the share of requests that were answered correctly.
     #[must_use]
     pub fn share(&self) -> f64 {
-        crate::siege::measure::ratio(self.answered, self.due)
+        crate::measure::ratio(self.answered, self.due)
     }
 }
 
@@ -110,7 +110,7 @@ impl Measured {
     /// Returns the processor time for each unit of `spent`, in microseconds.
     #[must_use]
     pub fn cpu_us_per(&self, spent: u64) -> f64 {
-        if spent == 0 { 0.0 } else { self.cpu_ms * 1000.0 / crate::siege::measure::as_f64(spent) }
+        if spent == 0 { 0.0 } else { self.cpu_ms * 1000.0 / crate::measure::as_f64(spent) }
     }
 }
 
@@ -130,7 +130,7 @@ pub fn breaches(limits: &Limits, measured: &Measured, mode: Mode) -> Vec<String>
             measured.unhealthy, measured.health_polls
         ));
     }
-    let mib = |bytes: u64| crate::siege::measure::as_f64(bytes) / f64::from(1 << 20);
+    let mib = |bytes: u64| crate::measure::as_f64(bytes) / f64::from(1 << 20);
     let [before, peak, after] =
         [measured.resident_before_bytes, measured.resident_peak_bytes, measured.resident_after_bytes];
     if peak > limits.resident_bytes_max {
@@ -176,8 +176,8 @@ fn check_honest(limits: &Limits, measured: &Measured, mode: Mode, breaches: &mut
 
 /// Returns whether memory has returned to its level.
 pub(crate) fn is_returned(before_bytes: u64, after_bytes: u64) -> bool {
-    let allowed = crate::siege::measure::as_f64(before_bytes) * RETURNED_RATIO_MAX;
-    crate::siege::measure::as_f64(after_bytes.saturating_sub(RESIDENT_NOISE_BYTES)) <= allowed
+    let allowed = crate::measure::as_f64(before_bytes) * RETURNED_RATIO_MAX;
+    crate::measure::as_f64(after_bytes.saturating_sub(RESIDENT_NOISE_BYTES)) <= allowed
 }
 
 #[cfg(test)]

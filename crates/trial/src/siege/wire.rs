@@ -15,7 +15,7 @@ use shoal_testkit::network::{Side, between_two, packet_socket};
 use shoal_xdp::frame::{Head, parse};
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 
-use crate::siege::measure::count;
+use crate::measure::count;
 use crate::siege::namespace;
 
 /// The interface of the tracker.

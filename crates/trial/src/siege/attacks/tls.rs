@@ -9,11 +9,11 @@ use shoal_testkit::client::tcp;
 use shoal_testkit::client::tls::{Tls, TlsStream};
 
 use super::holding::{Holding, Reading};
+use crate::measure::count;
 use crate::siege::address::{hostile, hostile_v4};
 use crate::siege::attack::{Attack, Layer, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
-use crate::siege::measure::count;
 
 const FEW_SLOTS: &[Setting] =
     &[("http.connections_max", "200"), ("http.connections_per_source_max", "100000")];

@@ -9,11 +9,11 @@ use serde_json::json;
 use shoal_wire::websocket::frame::Opcode;
 
 use super::holding::{Holding, Reading};
+use crate::measure;
+use crate::measure::count;
 use crate::siege::address::{honest_v4, hostile, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::measure;
-use crate::siege::measure::count;
 use crate::siege::websocket::{WebSocket, announce, bare, fragment, random_id, text, upgrade};
 
 /// Much less memory than the sockets below would use, without a limit per source.
