@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::chaos::record::{Lane, Ledger, Outcome, Record};
 use crate::chaos::result::{LaneResult, Latency, WebSocketEnd, WebSocketResult};
+use crate::measure::percentile;
 
 /// The time around an event, in nanoseconds since the load began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,10 +109,7 @@ fn longest_gap_ns(ledger: &Ledger, window: &Window) -> u64 {
 fn latency<'r>(records: impl Iterator<Item = &'r Record>) -> Latency {
     let mut latencies_us: Vec<u32> = records.map(|record| record.latency_us).collect();
     latencies_us.sort_unstable();
-    let at = |percent: usize| {
-        let rank = (latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
-        latencies_us.get(rank).copied().unwrap_or(0)
-    };
+    let at = |percent| percentile(&latencies_us, percent);
     Latency { answers: latencies_us.len() as u64, p50_us: at(50), p99_us: at(99) }
 }
 

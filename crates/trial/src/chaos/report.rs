@@ -1,10 +1,9 @@
 //! The report: a table for the terminal, and a folder with the result, a page and a plot for each event.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
 use crate::chaos::account::Account;
@@ -12,6 +11,7 @@ use crate::chaos::plot;
 use crate::chaos::record::Lane;
 use crate::chaos::result::{ChaosResult, EventResult, LaneResult, Latency, PeerCounts};
 use crate::chaos::run::Outcome;
+use crate::write_file;
 
 impl Lane {
     /// Returns its name for reports.
@@ -63,20 +63,15 @@ pub fn text(result: &ChaosResult) -> String {
 /// # Errors
 /// Returns an error if a file cannot be written.
 pub fn write(outcome: &Outcome, json: &str, folder: &Path) -> Result<()> {
-    let write = |name: &str, text: &str| {
-        let file = folder.join(name);
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
-    };
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    write("result.json", json)?;
+    write_file(folder, "result.json", json)?;
     for (number, (event, (window, answers))) in outcome.result.events.iter().zip(&outcome.answers).enumerate()
     {
         if answers.is_empty() {
             continue;
         }
-        write(&plot_name(number, event), &plot::answers(event.event, window, answers)?)?;
+        write_file(folder, &plot_name(number, event), &plot::answers(event.event, window, answers)?)?;
     }
-    write("README.md", &page(&outcome.result))
+    write_file(folder, "README.md", &page(&outcome.result))
 }
 
 fn page(result: &ChaosResult) -> String {

@@ -13,7 +13,7 @@ use shoal_testkit::client::tls::Tls;
 use shoal_testkit::nats::Server;
 
 use crate::measure;
-use crate::measure::{as_f64, count};
+use crate::measure::{as_f64, count, percentile};
 use crate::siege::attack::{Attack, Mode};
 use crate::siege::cluster::{self, Cluster};
 use crate::siege::context::Context;
@@ -211,10 +211,7 @@ struct Watch {
 fn summarise(protocol: Protocol, tally: Tally) -> Honest {
     let mut latencies = tally.latencies_us;
     latencies.sort_unstable();
-    let at = |share: usize| {
-        let index = (latencies.len() * share / 100).min(latencies.len().saturating_sub(1));
-        f64::from(latencies.get(index).copied().unwrap_or(0)) / 1000.0
-    };
+    let at = |percent| f64::from(percentile(&latencies, percent)) / 1000.0;
     Honest {
         protocol,
         due: tally.due,
