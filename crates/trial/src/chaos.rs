@@ -23,7 +23,6 @@ pub mod tracker;
 mod counters;
 mod disk;
 mod http;
-mod http_response;
 mod plot;
 mod sample;
 mod socket_drops;

@@ -26,24 +26,18 @@ const fn tls(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> R
     Layer::Tls.attack(name, tries, SERVED, run)
 }
 
+const fn holding(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
+    Attack { settings: FEW_SLOTS, settings_full: THOUSAND_SLOTS, ..tls(name, tries, run) }
+}
+
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack {
-        settings: FEW_SLOTS,
-        settings_full: THOUSAND_SLOTS,
-        ..tls("half-handshakes", "ten addresses hold every slot with half a client hello", |context| {
-            let hello = context.tls.hello()?;
-            hold(context, &hello[..hello.len() / 2])
-        })
-    },
-    Attack {
-        settings: FEW_SLOTS,
-        settings_full: THOUSAND_SLOTS,
-        ..tls(
-            "unfinished-handshakes",
-            "ten addresses hold every slot with unfinished handshakes",
-            |context| hold(context, &context.tls.hello()?),
-        )
-    },
+    holding("half-handshakes", "ten addresses hold every slot with half a client hello", |context| {
+        let hello = context.tls.hello()?;
+        hold(context, &hello[..hello.len() / 2])
+    }),
+    holding("unfinished-handshakes", "ten addresses hold every slot with unfinished handshakes", |context| {
+        hold(context, &context.tls.hello()?)
+    }),
     tls("client-hello-flood", "client hellos without a pause, each on a new connection", hello_flood),
     tls("mutated-hellos", "client hellos with some bytes changed", mutated_hellos),
     tls(
