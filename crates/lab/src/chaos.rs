@@ -168,7 +168,8 @@ impl ChaosArgs {
     fn run_plan(&self, plan: &ChaosPlan) -> Result<ExitCode> {
         shoal_trial::chaos::run::prepare(&plan.events)?;
         let cancellation = Cancellation::on_signals()?;
-        let mut display = Display { events: plan.events.len(), ..Display::new() };
+        let on_terminal = io::stderr().is_terminal();
+        let mut display = Display { on_terminal, events: plan.events.len(), line: None };
         let outcome =
             shoal_trial::chaos::run::run(plan, cancellation.flag(), &mut |event| display.show(event));
         display.end();
@@ -195,10 +196,6 @@ struct Display {
 }
 
 impl Display {
-    fn new() -> Self {
-        Self { on_terminal: io::stderr().is_terminal(), events: 0, line: None }
-    }
-
     fn show(&mut self, event: &RunEvent<'_>) {
         match event {
             RunEvent::Starting => terminal::note("The tracker starts."),
@@ -206,7 +203,9 @@ impl Display {
             RunEvent::Measuring(progress) => self.progress("load", progress),
             RunEvent::Event(event, before) => {
                 self.end();
-                terminal::note(&format!("[{}/{}] {event}", before + 1, self.events));
+                // They may be repeated.
+                let of_all = if *before < self.events { format!("/{}", self.events) } else { String::new() };
+                terminal::note(&format!("[{}{of_all}] {event}", before + 1));
             }
             RunEvent::Computing => {
                 self.end();

@@ -72,36 +72,34 @@ fn send(context: &Context<'_>, number: u32, bytes: &[u8]) {
 }
 
 fn hello_flood(context: &Context<'_>) -> Result<()> {
+    changed_hellos(context, |_| {})
+}
+
+/// Sends client hellos without a pause, each of which may be changed.
+fn changed_hellos(context: &Context<'_>, change: fn(&mut [u8])) -> Result<()> {
     let hello = context.tls.hello()?;
     for number in context.rounds() {
-        send(context, number, &hello);
+        let mut changed = hello.clone();
+        change(&mut changed);
+        send(context, number, &changed);
     }
     Ok(())
 }
 
 fn mutated_hellos(context: &Context<'_>) -> Result<()> {
-    let hello = context.tls.hello()?;
-    for number in context.rounds() {
-        let mut mutated = hello.clone();
+    changed_hellos(context, |hello| {
         for _ in 0..fastrand::usize(1..8) {
-            let at = fastrand::usize(5..mutated.len());
-            mutated[at] = fastrand::u8(..);
+            hello[fastrand::usize(5..hello.len())] = fastrand::u8(..);
         }
-        send(context, number, &mutated);
-    }
-    Ok(())
+    })
 }
 
 /// Randomizes the last third of a client hello, which contains extensions such as key shares and tickets.
 fn junk_tickets(context: &Context<'_>) -> Result<()> {
-    let hello = context.tls.hello()?;
-    for number in context.rounds() {
-        let mut mutated = hello.clone();
-        let start = mutated.len() / 3 * 2;
-        fastrand::fill(&mut mutated[start..]);
-        send(context, number, &mutated);
-    }
-    Ok(())
+    changed_hellos(context, |hello| {
+        let start = hello.len() / 3 * 2;
+        fastrand::fill(&mut hello[start..]);
+    })
 }
 
 fn garbage_records(context: &Context<'_>) -> Result<()> {
