@@ -178,8 +178,8 @@ mod tests {
         let faults = [
             (EventKind::Reload, Account { frames_free: 63, ..dropping(10) }, Figure::FramesInUse),
             (EventKind::Reload, Account { wrong: 2, ..dropping(10) }, Figure::Wrong),
-            (EventKind::Reload, Account { errors: 1, ..dropping(10) }, Figure::ErrorsPercent),
-            (EventKind::Deny, Account { errors: 2, ..dropping(10) }, Figure::ErrorsPercent),
+            (EventKind::Reload, Account { errors: 1, ..dropping(10) }, Figure::ErrorsPerThousand),
+            (EventKind::Deny, Account { errors: 2, ..dropping(10) }, Figure::ErrorsPerThousand),
         ];
         for (event, account, figure) in faults {
             assert_eq!(failures(event, account), [figure]);

@@ -346,21 +346,16 @@ impl Stage<'_> {
                     self.tracker.reload(None, CONNECTS_MANY - variant)?;
                     thread::sleep(BRIEFLY);
                 }
-                self.tracker.reload(None, 0)?;
-                Ok(Done::default())
+                self.tracker.reload(None, 0).map(|()| Done::default())
             }
             EventKind::Deny => {
                 self.tracker.reload(None, CONNECTS_FEW)?;
                 thread::sleep(BRIEFLY);
                 self.tracker.reload(Some(DENIED), 0)?;
                 thread::sleep(BRIEFLY);
-                self.tracker.reload(None, 0)?;
-                Ok(Done::default())
+                self.tracker.reload(None, 0).map(|()| Done::default())
             }
-            EventKind::Down => {
-                self.tracker.interrupt(BRIEFLY)?;
-                Ok(Done::default())
-            }
+            EventKind::Down => self.tracker.interrupt(BRIEFLY).map(|()| Done::default()),
             EventKind::Restart => self.stop_and_start(|_| Ok(None)),
             EventKind::Damage => self.stop_and_start(|tracker| {
                 tracker.damage(disk::change_a_byte)?;
@@ -381,10 +376,7 @@ impl Stage<'_> {
                 self.tracker.upgrade()?;
                 self.answer_of(None)
             }
-            EventKind::Snapshot => {
-                self.tracker.snapshot()?;
-                Ok(Done::default())
-            }
+            EventKind::Snapshot => self.tracker.snapshot().map(|()| Done::default()),
             EventKind::DiskFull => {
                 self.tracker.disk()?.fill()?;
                 let refused = self.tracker.snapshot().err();

@@ -38,8 +38,8 @@ pub enum Figure {
     FramesInUse,
     /// Under full load, replies that break a rule.
     Wrong,
-    /// Under full load, the share of requests that were answered by an error, in percent.
-    ErrorsPercent,
+    /// Under full load, the requests of a thousand that were answered by an error.
+    ErrorsPerThousand,
 }
 
 /// The most that a figure of an event may be.
@@ -80,7 +80,7 @@ impl Figure {
         (Self::Overcounted, "overcounted"),
         (Self::FramesInUse, "frames_in_use"),
         (Self::Wrong, "wrong"),
-        (Self::ErrorsPercent, "errors_percent"),
+        (Self::ErrorsPerThousand, "errors_per_thousand"),
     ];
 
     /// Returns its name.
@@ -121,7 +121,7 @@ impl Figure {
             Self::Overcounted => number(account?.overcounted()),
             Self::FramesInUse => number(account?.frames.abs_diff(account?.frames_free)),
             Self::Wrong => number(account?.wrong),
-            Self::ErrorsPercent => Some(100.0 * ratio(account?.errors, account?.sent)),
+            Self::ErrorsPerThousand => Some(1000.0 * ratio(account?.errors, account?.sent)),
         }
     }
 }
@@ -168,13 +168,13 @@ impl Threshold {
         use EventKind::{Deny, Down, Kill, Restart, Upgrade};
         let of_every = EventKind::ALL.into_iter().flat_map(|(event, _)| {
             let window = if [Restart, Kill, Down].contains(&event) { f64::from(WINDOW) } else { 0.0 };
-            let errors = if event == Deny { 0.1 } else { 0.0 };
+            let errors = if event == Deny { 1.0 } else { 0.0 };
             [
                 (event, Figure::Unaccounted, window),
                 (event, Figure::Overcounted, 0.0),
                 (event, Figure::FramesInUse, 0.0),
                 (event, Figure::Wrong, 0.0),
-                (event, Figure::ErrorsPercent, errors),
+                (event, Figure::ErrorsPerThousand, errors),
             ]
         });
         let times = [(Restart, Figure::TookMs, 10_000.0), (Upgrade, Figure::TookMs, 30_000.0)];
