@@ -7,7 +7,6 @@ use shoal_testkit::tools;
 
 use crate::shell::{build_dist, cargo, run};
 
-/// The benchmarks, with their packages and targets.
 const BENCHES: [(&str, &str, &[&str]); 13] = [
     ("store", "shoal-store", &["store"]),
     ("insight", "shoal-engine", &["insight"]),

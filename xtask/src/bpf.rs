@@ -8,8 +8,7 @@ use clap::Args;
 
 use crate::shell::{command, root, run, title};
 
-/// The directories of the sources, in which they are built, so that an object contains no path; and the names of sources and
-/// objects without their ends.
+/// The directories in which sources are built, so that objects contain no path, and the names of source and object.
 const PROGRAMS: [(&str, &str); 2] = [("crates/xdp/bpf", "shoal"), ("crates/load/bpf", "generator")];
 
 /// Another version of the compiler writes another object.

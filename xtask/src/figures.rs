@@ -204,7 +204,6 @@ impl Program<'_> {
     }
 }
 
-/// A private function.
 struct Private<'f> {
     path: &'f Path,
     line: usize,

@@ -1,5 +1,4 @@
-//! Installs everything that the tests need, on Debian, Ubuntu and their derivatives. Returns quickly if nothing is
-//! missing.
+//! Installs everything that the tests need and that is missing, on Debian, Ubuntu and their derivatives.
 
 use std::fs;
 use std::path::PathBuf;

@@ -6,7 +6,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// Returns the root of the repository.
 pub(crate) fn root() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask)
@@ -17,7 +16,6 @@ pub(crate) fn in_ci() -> bool {
     env::var_os("CI").is_some_and(|value| !value.is_empty() && value != "false" && value != "0")
 }
 
-/// Prints the title of the next step.
 pub(crate) fn title(text: &str) {
     eprintln!("\n==> {text}");
 }

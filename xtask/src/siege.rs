@@ -1,5 +1,4 @@
-//! The siege: attacks on the built tracker. This module builds the tracker and `shoal-lab`, the program that attacks
-//! it.
+//! The siege: builds the tracker and `shoal-lab`, the program that attacks it.
 
 use std::process::{Command, ExitCode};
 
@@ -18,7 +17,6 @@ pub(crate) struct Siege {
     arguments: Vec<String>,
 }
 
-/// The exit code if the siege could not be run.
 const NOT_RUN: u8 = 2;
 
 /// Runs short mode as a step of CI, with the programs that were built for the tests.

@@ -21,9 +21,6 @@ struct Step {
 
 impl Steps {
     /// Runs a step and prints its duration.
-    ///
-    /// # Errors
-    /// Returns those of the step.
     pub(crate) fn run(&mut self, name: &'static str, step: impl FnOnce() -> Result<()>) -> Result<()> {
         let (start, cpu_before) = (now(), cpu_of_children());
         let result = step();

@@ -5,6 +5,7 @@
 
 mod links;
 mod manifests;
+mod names;
 mod size;
 mod text;
 pub(crate) mod words;
@@ -25,7 +26,6 @@ pub(crate) struct File {
     pub(crate) text: String,
 }
 
-/// A line that breaks a rule.
 struct Finding {
     is_fault: bool,
     path: PathBuf,
@@ -44,6 +44,7 @@ pub(crate) fn run() -> Result<()> {
         }
         size::check(file, &mut findings);
         links::check(file, &files, &mut findings);
+        names::check(file, &files, &mut findings);
         manifests::check(file, &mut findings);
         words::check(file, &mut findings);
     }

@@ -28,19 +28,16 @@ struct State {
 
 impl Budget {
     /// Creates a budget of this number of bytes.
-    #[must_use]
     pub fn new(bytes_max: u64) -> Self {
         Self(Arc::new(State { bytes_max, taken: AtomicU64::new(0) }))
     }
 
     /// Returns the bytes that lists may take.
-    #[must_use]
     pub fn bytes_max(&self) -> u64 {
         self.0.bytes_max
     }
 
     /// Returns the bytes that lists take.
-    #[must_use]
     pub fn taken(&self) -> u64 {
         self.0.taken.load(Ordering::Relaxed)
     }
@@ -98,7 +95,6 @@ impl core::error::Error for NoMemory {}
 
 impl Share {
     /// Creates a share that takes nothing yet.
-    #[must_use]
     pub fn of(budget: &Budget) -> Self {
         Self { budget: budget.clone(), taken: 0, needed: 0, others: None }
     }

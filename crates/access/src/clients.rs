@@ -213,14 +213,12 @@ pub struct ClientLists {
 
 impl ClientLists {
     /// Creates the lists. Without rules in `allow`, all clients are served that are not denied.
-    #[must_use]
     pub fn new(allow: &[ClientRule], deny: &[ClientRule]) -> Self {
         let allow = (!allow.is_empty()).then(|| ClientSet::new(allow.to_vec()));
         Self { allow, deny: ClientSet::new(deny.to_vec()) }
     }
 
     /// Returns whether all clients are served.
-    #[must_use]
     pub const fn serve_all(&self) -> bool {
         self.allow.is_none() && self.deny.rules.is_empty()
     }

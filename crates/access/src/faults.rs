@@ -57,7 +57,6 @@ impl Faults {
 
     /// Returns why a new version of a list is refused as a whole, if it is. It has `entries` entries, and the previous
     /// version had `before`.
-    #[must_use]
     pub fn refusal(&self, entries: u64, before: u64) -> Option<String> {
         let Self { lines, faulty, .. } = self;
         if self.faulty.saturating_mul(LINES_PER_FAULT_MIN) > self.lines {

@@ -126,14 +126,12 @@ impl Remote {
     /// Creates the source. The first fetch creates `folder`, where its copy lies. The name of the copy begins with
     /// `purpose`, so that two sources with the same URL do not share a copy: a folder, a purpose and a URL belong to
     /// one `Remote` at a time.
-    #[must_use]
     pub fn new(uri: Uri, folder: &Path, purpose: &str) -> Self {
         let copy = folder.join(copy::name(&uri, purpose));
         Self { uri, copy, is_accepted: false, is_private: false }
     }
 
     /// Returns where the last good copy lies.
-    #[must_use]
     pub fn copy_path(&self) -> &Path {
         &self.copy
     }

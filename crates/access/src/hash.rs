@@ -17,7 +17,6 @@ impl fmt::Debug for HashKey {
 
 impl HashKey {
     /// Creates a key from random numbers.
-    #[must_use]
     pub const fn new(secret: [u64; 4]) -> Self {
         Self(secret)
     }

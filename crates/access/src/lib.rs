@@ -63,7 +63,6 @@ pub(crate) enum ReasonPlace {
 
 impl Access {
     /// Returns whether there is no rule.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.torrents.is_none()
             && self.networks.is_none()
@@ -72,7 +71,6 @@ impl Access {
     }
 
     /// Returns the operator's words, if `reason` is one of these rules.
-    #[must_use]
     pub fn reason(&self, reason: Reason) -> Option<&str> {
         match reason.0 {
             ReasonPlace::Torrent { table, text } => self.torrents.as_ref()?.reason(table, text),

@@ -39,7 +39,6 @@ pub struct Network {
 impl Network {
     /// Returns the network of a prefix, or `None` if the prefix is too long for the family. Ignores bits of the address
     /// after the prefix.
-    #[must_use]
     pub fn new(ip: IpAddr, length: u8) -> Option<Self> {
         match (ip, ip.to_canonical()) {
             // ::ffff:0:0/96 and longer.
@@ -55,7 +54,6 @@ impl Network {
     }
 
     /// Returns the network of a single address.
-    #[must_use]
     pub fn single(ip: IpAddr) -> Self {
         match ip.to_canonical() {
             IpAddr::V4(ip) => Self::masked(false, u32::from(ip).into(), V4_BITS),
@@ -106,26 +104,22 @@ impl Network {
     }
 
     /// Returns whether the network contains an address.
-    #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         let single = Self::single(ip);
         single.is_v6 == self.is_v6 && (self.first..=self.last_address()).contains(&single.first)
     }
 
     /// Returns the first address.
-    #[must_use]
     pub fn first(&self) -> IpAddr {
         self.ip(self.first)
     }
 
     /// Returns the last address.
-    #[must_use]
     pub fn last(&self) -> IpAddr {
         self.ip(self.last_address())
     }
 
     /// Returns the length of the prefix.
-    #[must_use]
     pub const fn prefix_length(&self) -> u8 {
         self.length
     }
@@ -169,13 +163,11 @@ impl Default for NetworkTable {
 
 impl NetworkTable {
     /// Creates the table of a deny list and an optional allow list.
-    #[must_use]
     pub fn new(allow: Option<&[Network]>, deny: &[Network]) -> Self {
         Self::of(allow.map(|allow| allow.iter().copied()), deny.iter().copied())
     }
 
     /// Creates the table of a deny list and an optional allow list.
-    #[must_use]
     pub fn of(allow: Option<impl Iterator<Item = Network>>, deny: impl Iterator<Item = Network>) -> Self {
         let serves_first = allow.is_none();
         let allowed = allow.into_iter().flatten().map(|network| (network, true));
@@ -206,7 +198,6 @@ impl NetworkTable {
     }
 
     /// Returns whether a canonical address is served. An IPv4-mapped one would count as IPv6.
-    #[must_use]
     pub fn serves(&self, ip: IpAddr) -> bool {
         let changes = match ip {
             IpAddr::V4(ip) => self.v4.count_to(u32::from(ip)),
@@ -231,19 +222,16 @@ impl NetworkTable {
     }
 
     /// Returns whether addresses outside of all networks are served, which means that there is no allow list.
-    #[must_use]
     pub fn serves_others(&self) -> bool {
         self.serves_first
     }
 
     /// Returns whether the table serves every address.
-    #[must_use]
     pub fn serves_all(&self) -> bool {
         self.serves_first && self.v4.is_empty() && self.v6.is_empty() && self.v6_fine.is_empty()
     }
 
     /// Returns the size of the table in bytes.
-    #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.v4.memory_bytes() + self.v6.memory_bytes() + self.v6_fine.memory_bytes()
     }

@@ -16,7 +16,6 @@ pub struct Ports(pub RangeInclusive<u16>);
 
 impl Ports {
     /// Parses a port or a range of ports. Returns `None` for anything else.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let (first, last) = (port(first.trim())?, port(last.trim())?);
@@ -44,7 +43,6 @@ pub struct PortSet(Box<[u64; WORDS]>);
 
 impl PortSet {
     /// Creates the set of all ports of some ranges.
-    #[must_use]
     pub fn new(ranges: &[Ports]) -> Self {
         let mut words = Box::new([0; WORDS]);
         for port in ranges.iter().flat_map(|Ports(range)| range.clone()).map(usize::from) {
@@ -55,7 +53,6 @@ impl PortSet {
 
     /// Returns whether the set contains a port.
     #[inline]
-    #[must_use]
     pub fn contains(&self, port: u16) -> bool {
         let port = usize::from(port);
         self.0[port / WORD_BITS] >> (port % WORD_BITS) & 1 == 1

@@ -38,7 +38,6 @@ const OTHER_MAGICS: [(&[u8], &str); 5] = [
 pub const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// Returns the beginning of a text without its mark, unless the text is compressed or in UTF-16.
-#[must_use]
 pub fn plain_begin(begin: &[u8]) -> Option<&[u8]> {
     let is_other = begin.starts_with(&GZIP_MAGIC) || matches!(begin, [0xff, 0xfe, ..] | [0xfe, 0xff, ..]);
     (!is_other).then(|| begin.strip_prefix(UTF8_MARK).unwrap_or(begin))
@@ -117,13 +116,11 @@ impl<'b> Text<'b> {
     }
 
     /// Returns the beginning of the text, by which its format is recognised.
-    #[must_use]
     pub fn begin(&self) -> &[u8] {
         self.begin.get_ref()
     }
 
     /// Returns whether the text has the same bytes as the source.
-    #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.is_plain
     }
@@ -241,13 +238,11 @@ pub struct Lines {
 impl Lines {
     /// Creates a splitter for text that follows this number of lines. Of a line longer than `bytes_max`, it reports
     /// only one byte more.
-    #[must_use]
     pub const fn after(ended: u64, bytes_max: usize) -> Self {
         Self { ended, line: Vec::new(), is_after_cr: false, bytes_max }
     }
 
     /// Returns the number of lines that have ended, including those before the text.
-    #[must_use]
     pub const fn ended(&self) -> u64 {
         self.ended
     }
@@ -294,14 +289,12 @@ impl Lines {
 }
 
 /// Removes what programs put after the last line: NULs, and the Ctrl-Z of DOS texts.
-#[must_use]
 pub fn without_end(line: &[u8]) -> &[u8] {
     let is_text = |byte: &u8| !matches!(byte, 0 | 0x1a | b'\n' | b'\r');
     &line[..line.iter().rposition(is_text).map_or(0, |last| last + 1)]
 }
 
 /// Decodes a line as UTF-8, or else as Windows-1252.
-#[must_use]
 pub fn decode(line: &[u8]) -> Cow<'_, str> {
     core::str::from_utf8(line)
         .map_or_else(|_| Cow::Owned(line.iter().map(|byte| windows_1252(*byte)).collect()), Cow::Borrowed)

@@ -60,7 +60,6 @@ pub struct Hashed(u64);
 
 impl TorrentLists {
     /// Creates the rules from tables that were built with `key`.
-    #[must_use]
     pub const fn new(
         key: HashKey,
         allow: Option<Vec<Arc<TorrentTable>>>,
@@ -76,7 +75,6 @@ impl TorrentLists {
     }
 
     /// Returns how the deny list is published, if it is.
-    #[must_use]
     pub const fn publication(&self) -> Option<&Publication> {
         self.publication.as_ref()
     }
@@ -100,7 +98,6 @@ impl TorrentLists {
 
     /// Hashes a torrent, for [`bounds`](Self::bounds) and [`entries`](Self::entries).
     #[inline]
-    #[must_use]
     pub fn hash(&self, info_hash: &InfoHash) -> Hashed {
         Hashed(self.key.hash(&info_hash.0))
     }
@@ -120,7 +117,6 @@ impl TorrentLists {
 
     /// Returns the torrents that these lists forbid and `old` did not, or `None` if they may be many: then the torrents
     /// in use must be checked instead. Without `old`, nothing was forbidden.
-    #[must_use]
     pub fn newly_forbidden(&self, old: Option<&Self>) -> Option<Vec<InfoHash>> {
         let no_tables = Vec::new();
         let old_deny = old.map_or(&no_tables, |old| &old.deny);
@@ -145,13 +141,11 @@ impl TorrentLists {
     }
 
     /// Returns the tables of the deny list.
-    #[must_use]
     pub fn deny(&self) -> &[Arc<TorrentTable>] {
         &self.deny
     }
 
     /// Returns the tables of the allow list, if there is one.
-    #[must_use]
     pub fn allow(&self) -> Option<&[Arc<TorrentTable>]> {
         self.allow.as_deref()
     }

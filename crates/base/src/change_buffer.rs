@@ -31,7 +31,6 @@ impl ChangeBuffer {
     pub const CAPACITY_MAX: usize = 1 << 15;
 
     /// Creates an empty buffer for this many torrents, at most [`CAPACITY_MAX`](Self::CAPACITY_MAX).
-    #[must_use]
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, Self::CAPACITY_MAX);
         Self {
@@ -43,7 +42,6 @@ impl ChangeBuffer {
     }
 
     /// Returns the memory in bytes of a buffer with this capacity.
-    #[must_use]
     pub const fn bytes(capacity: usize) -> usize {
         capacity * size_of::<InfoHash>() + capacity.next_power_of_two() * size_of::<u16>()
     }
@@ -68,13 +66,11 @@ impl ChangeBuffer {
     }
 
     /// Returns how many torrents are in the buffer. A buffer that has lost torrents is never empty.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.info_hashes.len()
     }
 
     /// Returns whether no torrent has changed.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.info_hashes.is_empty()
     }

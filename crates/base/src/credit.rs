@@ -16,7 +16,6 @@ pub struct Subject {
 
 impl Subject {
     /// Returns the subject with this text, if it is valid.
-    #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let length = u8::try_from(text.len()).ok().filter(|&length| length > 0)?;
         let mut bytes = [0; SUBJECT_BYTES_MAX];
@@ -25,7 +24,6 @@ impl Subject {
     }
 
     /// Returns the text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         self.bytes.get(..self.length.into()).and_then(|text| str::from_utf8(text).ok()).unwrap_or_default()
     }
@@ -52,7 +50,6 @@ pub struct Transfer {
 impl Transfer {
     /// Returns the number of bytes that a client has sent. A client that does not know it sends a negative or the
     /// largest number.
-    #[must_use]
     pub fn known(bytes: i64) -> Option<u64> {
         u64::try_from(bytes).ok().filter(|_| bytes != i64::MAX)
     }

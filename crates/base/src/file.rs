@@ -26,7 +26,6 @@ pub enum Fault {
 
 impl Fault {
     /// Returns the fault behind an error of this module.
-    #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }

@@ -23,7 +23,6 @@ pub struct Counter(AtomicU64);
 impl Counter {
     /// Returns the number.
     #[inline]
-    #[must_use]
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -47,7 +46,6 @@ pub struct Gauge(AtomicU64);
 
 impl Gauge {
     /// Returns the number.
-    #[must_use]
     pub fn read(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -134,7 +132,6 @@ impl<L: Label, const COUNT: usize> Series for Labelled<L, COUNT> {
 }
 
 /// Returns the sums of the metrics of several workers.
-#[must_use]
 pub fn sums<'e, E: Export + 'e>(mut workers: impl Iterator<Item = &'e E>) -> Vec<Metric> {
     let mut sums = workers.next().map_or_else(Vec::new, Export::metrics);
     for worker in workers {
@@ -163,7 +160,6 @@ macro_rules! labels {
             $visibility const ALL: [Self; [$(Self::$Variant),+].len()] = [$(Self::$Variant),+];
 
             /// Returns the label that metrics use for it.
-            #[must_use]
             $visibility const fn name(self) -> &'static str {
                 match self { $( Self::$Variant => $label, )+ }
             }

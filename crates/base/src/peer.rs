@@ -21,14 +21,12 @@ pub struct PeerV6(pub [u8; 18]);
 
 impl PeerV4 {
     /// Encodes an address and a port.
-    #[must_use]
     pub fn new(ip: Ipv4Addr, port: u16) -> Self {
         let ([a, b, c, d], [high, low]) = (ip.octets(), port.to_be_bytes());
         Self([a, b, c, d, high, low])
     }
 
     /// Returns the address and the port.
-    #[must_use]
     pub fn addr(self) -> SocketAddrV4 {
         let [a, b, c, d, high, low] = self.0;
         SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([high, low]))
@@ -37,7 +35,6 @@ impl PeerV4 {
 
 impl PeerV6 {
     /// Encodes an address and a port.
-    #[must_use]
     pub fn new(ip: Ipv6Addr, port: u16) -> Self {
         let mut bytes = [0; 18];
         bytes[..16].copy_from_slice(&ip.octets());
@@ -46,7 +43,6 @@ impl PeerV6 {
     }
 
     /// Returns the address and the port.
-    #[must_use]
     pub fn addr(self) -> SocketAddrV6 {
         let mut ip = [0; 16];
         ip.copy_from_slice(&self.0[..16]);

@@ -2,8 +2,8 @@
 //!
 //! Reading `/proc` takes about a millisecond on the processors of the load, so it happens at most a few times a second.
 //!
-//! The CPU time is that of the process alone, from the exact account of the scheduler if the kernel provides it. It is
-//! divided into user and system time by samples (`sampling`), or by the ticks of the kernel if it permits no samples.
+//! CPU time covers the process alone, by the scheduler's exact account if the kernel provides it. Samples (`sampling`)
+//! divide it into user and system time, or else the kernel's ticks.
 
 pub(crate) mod sampling;
 
@@ -19,8 +19,7 @@ use self::sampling::{PERIOD_NS, Sampler};
 use crate::machine;
 use crate::result::{CpuTime, Usage};
 
-/// Clock ticks a second by which the kernel divides CPU time (`CONFIG_HZ`). It does not tell; this is the usual number,
-/// from which the error of the division is estimated.
+/// The usual clock ticks per second (`CONFIG_HZ`), which the kernel does not tell, for the error of the division.
 const TICKS_PER_S: f64 = 250.0;
 
 /// The counters of a process group and of the machine's processors at one moment.
@@ -48,9 +47,6 @@ struct Ticks {
 
 impl Snapshot {
     /// Reads the counters of the process group `group`, which `sampler` may sample, and of `processors`.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not provide them, for example because the group has ended.
     pub(crate) fn take(group: u32, sampler: Option<&Sampler>, processors: &[usize]) -> io::Result<Self> {
         let (mut threads, mut waits) = (BTreeMap::new(), BTreeMap::new());
         let (mut user_ticks, mut system_ticks) = (0, 0);
@@ -73,8 +69,6 @@ impl Snapshot {
         Ok(Self { when, user_ticks, system_ticks, threads, waits, user_samples, processors: ticks })
     }
 
-    /// Returns the usage between `self` and `later`.
-    #[must_use]
     pub(crate) fn until(&self, later: &Self) -> Usage {
         let ticks_per_s = as_f64(rustix::param::clock_ticks_per_second());
         let seconds = |ticks: u64| as_f64(ticks) / ticks_per_s;
@@ -111,9 +105,8 @@ impl Snapshot {
         }
     }
 
-    /// Returns the share of the time in which the group had work for `processors`, 0 to 1: in which they ran it, or at
-    /// least that number of its threads ran or waited for a processor. A thread that waits has work, even if another
-    /// program has the processor.
+    /// Returns the share of the time, 0 to 1, in which the group kept `processors` busy, or had enough threads that ran
+    /// or waited for a processor. A thread that waits has work, even if another program has the processor.
     pub(crate) fn ready_share(&self, later: &Self, processors: usize) -> Option<f64> {
         let elapsed_ns = later.when.duration_since(self.when).as_secs_f64() * 1e9;
         let since = |before: &BTreeMap<u32, u64>, after: &BTreeMap<u32, u64>, thread| {
@@ -161,9 +154,6 @@ fn user_error_s(time: &CpuTime) -> Option<f64> {
 }
 
 /// Returns the resident bytes of all processes of a group.
-///
-/// # Errors
-/// Returns an error if the kernel does not provide the figure, or the group has ended.
 pub(crate) fn resident_bytes(group: u32) -> io::Result<u64> {
     let resident = |member: Member| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{}/statm", member.pid)).ok()?;
@@ -174,16 +164,11 @@ pub(crate) fn resident_bytes(group: u32) -> io::Result<u64> {
     if bytes == 0 { Err(io::Error::new(io::ErrorKind::NotFound, "the process has ended")) } else { Ok(bytes) }
 }
 
-/// Returns all threads of a group.
-///
-/// # Errors
-/// Returns an error if the kernel does not list the processes.
 pub(crate) fn threads(group: u32) -> io::Result<Vec<Pid>> {
     let threads = members(group)?.into_iter().flat_map(|member| thread_times(member.pid));
     Ok(threads.filter_map(|(thread, _)| Pid::from_raw(i32::try_from(thread).ok()?)).collect())
 }
 
-/// A process of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Member {
     pid: u32,
@@ -240,7 +225,6 @@ fn processor_ticks(text: &str) -> BTreeMap<usize, Ticks> {
     lines.collect()
 }
 
-/// Converts a count to a float.
 #[expect(clippy::cast_precision_loss, reason = "counts of ticks and nanoseconds stay far below 2^53")]
 fn as_f64(count: u64) -> f64 {
     count as f64

@@ -18,25 +18,17 @@ pub(crate) struct Certificate {
 }
 
 impl Certificate {
-    /// Creates one.
-    ///
-    /// # Errors
-    /// Returns an error if cryptography fails.
     pub(crate) fn new() -> Result<Self> {
         let pem = self_signed(&["127.0.0.1".to_owned(), "localhost".to_owned()])?;
         let client = Tls::trusting(&pem.certificate_pem)?;
         Ok(Self { pem, client })
     }
 
-    /// Returns a client that trusts this certificate only.
     pub(crate) fn client(&self) -> Tls {
         self.client.clone()
     }
 
     /// Writes the files that descriptions may refer to.
-    ///
-    /// # Errors
-    /// Returns an error if a file cannot be written.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let SelfSigned { certificate_pem, key_pem } = &self.pem;
         let both = format!("{key_pem}{certificate_pem}");

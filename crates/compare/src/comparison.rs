@@ -1,8 +1,8 @@
 //! Runs a comparison: all runs in turn, with the result written after each.
 //!
-//! Rounds are interleaved: every tracker runs once on every number of cores before any tracker runs a second time.
-//! Each round begins with a different tracker, so that drift of the machine affects all alike. Ceilings come last in
-//! a round, because their replies are as long as those that a tracker sent before.
+//! Every tracker runs once on every number of cores before any runs again. Each round begins with a different tracker,
+//! so that drift of the machine affects all alike. Ceilings come last, because their replies are as long as a
+//! tracker's.
 
 use std::fs;
 use std::path::Path;
@@ -20,21 +20,17 @@ use crate::plan::{ComparisonEvent, ComparisonPlan, Contender, Interrupt, Observe
 use crate::result::{Cell, Comparison, Machine, Round, SCHEMA_VERSION, Tracker};
 use crate::run::Run;
 
-/// The file with the raw result.
 pub const RESULTS: &str = "results.json";
 
-/// The folder with the configurations of the trackers.
 const CONFIGURATIONS: &str = "configurations";
 
 /// Bytes of an announce reply without peers, and of each peer (BEP 15).
 const REPLY_HEAD_BYTES: usize = 20;
 const PEER_BYTES: usize = 6;
 
-/// Runs the comparison. The result is written after every run, so that nothing is lost if the next run crashes the
-/// machine. The written result is marked as partial until the caller passes the returned one to [`save`].
-///
-/// # Errors
-/// Returns an error if results cannot be written before the first run. Failures of trackers are part of the result.
+/// Runs the comparison. The result is written after every run, in case a run crashes the machine, and is partial until
+/// the caller passes the returned one to [`save`]. Failures of trackers are part of it; an error means that nothing
+/// could be written.
 pub fn run(plan: &ComparisonPlan, interrupt: &Interrupt, observer: &mut Observer<'_>) -> Result<Comparison> {
     // All trackers and rounds share the certificate, because the kind of key determines the cost of a handshake.
     let has_tls = matches!(plan.load.transport.protocol(), Protocol::Https | Protocol::Wss);
@@ -190,7 +186,6 @@ fn shown_configuration(
     Ok(configuration::in_full(description, &program, &values_at(backend_port), front)?)
 }
 
-/// Reports the number of runs, the absent trackers and the warnings to the observer.
 fn announce(plan: &ComparisonPlan, comparison: &Comparison, observer: &mut Observer<'_>) {
     let runs = comparison.cells.len() * plan.rounds;
     observer(&ComparisonEvent::Started { runs, folder: &plan.folder });
@@ -223,8 +218,7 @@ fn in_turn(contenders: &[Contender], turn: usize) -> Vec<(&Contender, &Installat
     trackers
 }
 
-/// Returns the length of the announce replies of a run that an echo should imitate. These are Shoal's runs, since the
-/// echo is the ceiling of its back ends.
+/// Returns the length of Shoal's announce replies in a run. The echo imitates them, since it is the ceiling.
 fn reply_bytes(description: &Description, outcome: &Round) -> Option<usize> {
     let load = outcome.load.as_ref()?;
     let imitated = description.name.starts_with("shoal") && load.responses.announce > 0;
@@ -238,9 +232,6 @@ fn reply_bytes(description: &Description, outcome: &Round) -> Option<usize> {
 }
 
 /// Writes the raw result. The file is replaced atomically.
-///
-/// # Errors
-/// Returns an error if it cannot be written.
 pub fn save(comparison: &Comparison, folder: &Path) -> Result<()> {
     let file = folder.join(RESULTS);
     let partial = folder.join(".results.json.part");
@@ -249,10 +240,6 @@ pub fn save(comparison: &Comparison, folder: &Path) -> Result<()> {
     fs::rename(&partial, &file).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// Reads a raw result.
-///
-/// # Errors
-/// Returns an error if there is none, or it has another schema.
 pub fn load(folder: &Path) -> Result<Comparison> {
     let file = folder.join(RESULTS);
     let text = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -268,9 +255,6 @@ pub fn load(folder: &Path) -> Result<Comparison> {
 }
 
 /// Creates a new folder for results below `parent`, named after the time and `name`.
-///
-/// # Errors
-/// Returns an error if it cannot be created.
 pub fn new_folder(parent: &Path, name: &str) -> Result<std::path::PathBuf> {
     let stem = format!("{}-{name}", machine::folder_stamp());
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;

@@ -12,8 +12,6 @@ use crate::description::{CERTIFICATE, CERTIFICATE_AND_KEY, Description, KEY, WHI
 use crate::load::{HttpTransport, LoadSpec, Transport};
 use crate::template::{UnknownPlaceholder, Values};
 
-/// Returns the placeholder values for a tracker at `address`.
-#[must_use]
 pub fn values(
     address: SocketAddr,
     workers: usize,
@@ -54,10 +52,6 @@ fn user() -> String {
     own.and_then(|line| line.split(':').next()).unwrap_or(&number).to_owned()
 }
 
-/// Returns the names and contents of the tracker's files.
-///
-/// # Errors
-/// Returns an error if a template contains an unknown placeholder.
 pub fn files(
     description: &Description,
     values: &Values,
@@ -66,18 +60,10 @@ pub fn files(
     files.map(|file| Ok((file.name.clone(), values.expand(&file.text)?))).collect()
 }
 
-/// Returns the tracker's arguments.
-///
-/// # Errors
-/// Returns an error if one contains an unknown placeholder.
 pub fn arguments(description: &Description, values: &Values) -> Result<Vec<String>, UnknownPlaceholder> {
     description.start.arguments.iter().map(|argument| values.expand(argument)).collect()
 }
 
-/// Returns the arguments of the front proxy, if there is one.
-///
-/// # Errors
-/// Returns an error if one contains an unknown placeholder.
 pub fn front_arguments(
     description: &Description,
     values: &Values,
@@ -86,10 +72,6 @@ pub fn front_arguments(
     arguments.map(|arguments| arguments.map(|argument| values.expand(argument)).collect()).transpose()
 }
 
-/// Returns the tracker's environment variables.
-///
-/// # Errors
-/// Returns an error if one contains an unknown placeholder.
 pub fn environment(
     description: &Description,
     values: &Values,
@@ -98,11 +80,7 @@ pub fn environment(
     variables.map(|(name, text)| Ok((name.clone(), values.expand(text)?))).collect()
 }
 
-/// Returns the whole configuration as text for readers of a result. `front` is the program of the front proxy and its
-/// values.
-///
-/// # Errors
-/// Returns an error if a template contains an unknown placeholder.
+/// Returns the whole configuration as text for readers. `front` is the program of the front proxy and its values.
 pub fn in_full(
     description: &Description,
     program: &str,
@@ -126,9 +104,6 @@ pub fn in_full(
 }
 
 /// Writes the info hashes of the load in hexadecimal, one to a line. There may be ten million, so it avoids formatting.
-///
-/// # Errors
-/// Returns an error if the file in `folder` cannot be written.
 pub fn write_whitelist(folder: &Path, load: &LoadSpec) -> io::Result<()> {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut out = BufWriter::new(File::create(folder.join(WHITELIST))?);

@@ -19,42 +19,24 @@ pub enum CpuMode {
     SubsequentOnePerPair,
 }
 
-/// The processors of tracker and load in one cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuAssignment {
     /// The number of units of the tracker: processors or cores, depending on the mode.
     pub cores: usize,
-    /// The processors of the tracker.
     pub tracker: Vec<usize>,
-    /// The processors of the load.
     pub load: Vec<usize>,
 }
 
-/// Why processors cannot be assigned as requested.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuAssignmentError {
-    /// The name of the mode is unknown.
     #[error("there is no CPU mode {0:?}: use {names}", names = CpuMode::NAMES.join(", "))]
     UnknownMode(String),
-    /// The tracker has no processors.
     #[error("--cores 0: a tracker needs at least one")]
     NoCores,
-    /// The load has no processors.
     #[error("--load-cores 0: the load needs at least one")]
     NoLoad,
-    /// The load has too many cores.
     #[error("--load-cores {load_cores}: in mode {mode} this machine has {has}; use at most {most}")]
-    LoadTooMany {
-        /// The requested number.
-        load_cores: usize,
-        /// The mode.
-        mode: CpuMode,
-        /// The number of units of the machine.
-        has: usize,
-        /// The largest possible number.
-        most: usize,
-    },
-    /// The tracker has too many cores.
+    LoadTooMany { load_cores: usize, mode: CpuMode, has: usize, most: usize },
     #[error(
         "--cores {cores}: in mode {mode} this machine has {has} (processors {processors:?}), and the load needs at \
          least one of them; {instead}, or --allow-overlap to let tracker and load share",
@@ -64,41 +46,28 @@ pub enum CpuAssignmentError {
         }
     )]
     TooMany {
-        /// The requested number.
         cores: usize,
-        /// The mode.
         mode: CpuMode,
-        /// The number of units of the machine.
         has: usize,
-        /// The processors that may be used.
         processors: Vec<usize>,
         /// The largest possible number without overlap.
         most: usize,
     },
-    /// The machine numbers its hyperthreads differently.
     #[error(
         "the hyperthreads of this machine are numbered differently ({pair:?} are one core): use --cpu-mode {use_instead}"
     )]
-    OtherNumbering {
-        /// Two hyperthreads of one core.
-        pair: Vec<usize>,
-        /// The suitable mode.
-        use_instead: CpuMode,
-    },
+    OtherNumbering { pair: Vec<usize>, use_instead: CpuMode },
 }
 
 impl CpuMode {
-    /// The names on the command line.
     pub const NAMES: [&'static str; 4] =
         ["subsequent", "split-pairs", "subsequent-pairs", "subsequent-one-per-pair"];
 
     const ALL: [Self; 4] =
         [Self::Subsequent, Self::SplitPairs, Self::SubsequentPairs, Self::SubsequentOnePerPair];
 
-    /// Returns the units of the machine, lowest first. Every unit is assigned as a whole.
-    ///
-    /// A virtual machine often hides which processors are hyperthreads of one core. Pairs are then formed by number, as
-    /// in the published comparisons.
+    /// Returns the units of the machine, lowest first. A virtual machine often hides which processors are hyperthreads
+    /// of one core. Pairs are then formed by number, as in the published comparisons.
     fn units(self, topology: &Topology) -> Result<Vec<Vec<usize>>, CpuAssignmentError> {
         let processors = topology.processors();
         if self == Self::Subsequent {
@@ -142,9 +111,6 @@ impl CpuMode {
 impl CpuAssignment {
     /// Assigns the lowest `cores` units to the tracker and the highest ones to the load: all that remain, or
     /// `load_cores` of them. If none remain, both share units if `overlap` allows it.
-    ///
-    /// # Errors
-    /// Returns an error if the machine has too few units.
     pub fn new(
         topology: &Topology,
         mode: CpuMode,
@@ -189,7 +155,6 @@ impl CpuAssignment {
     }
 
     /// Returns the processors of both, lowest first.
-    #[must_use]
     pub fn all(&self) -> Vec<usize> {
         let mut all = [&self.tracker[..], &self.load].concat();
         all.sort_unstable();
@@ -197,14 +162,11 @@ impl CpuAssignment {
         all
     }
 
-    /// Returns whether tracker and load share a processor.
-    #[must_use]
     pub fn overlaps(&self) -> bool {
         self.tracker.iter().any(|processor| self.load.contains(processor))
     }
 
     /// Returns a warning for readers of the result, if hyperthreads or processors are shared and slow each other.
-    #[must_use]
     pub fn warning(&self, topology: &Topology) -> Option<String> {
         if self.overlaps() {
             return Some(format!("{} cores: tracker and load shared processors, as requested", self.cores));

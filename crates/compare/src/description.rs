@@ -14,7 +14,7 @@ pub use chaos::{ChaosOptions, UpgradeSignal};
 use crate::template::{self, UnknownPlaceholder};
 
 /// The names and texts of the built-in descriptions, in the order of presentation.
-pub const BUILT_IN: [(&str, &str); 21] = [
+pub const BUILT_IN: &[(&str, &str)] = &[
     ("shoal-mmsg", include_str!("../trackers/shoal-mmsg.toml")),
     ("shoal-epoll", include_str!("../trackers/shoal-epoll.toml")),
     ("shoal-xdp", include_str!("../trackers/shoal-xdp.toml")),
@@ -41,17 +41,13 @@ pub const BUILT_IN: [(&str, &str); 21] = [
 /// The file with the info hashes of the load, for descriptions with `whitelist = true`.
 pub const WHITELIST: &str = "whitelist";
 
-/// The file with the certificate of a load over TLS.
 pub const CERTIFICATE: &str = "certificate.pem";
-/// The file with its private key.
 pub const KEY: &str = "key.pem";
-/// The file with both.
 pub const CERTIFICATE_AND_KEY: &str = "certificate-and-key.pem";
 
 /// Names that a file of a description must not have.
 const RESERVED: [&str; 4] = [WHITELIST, CERTIFICATE, KEY, CERTIFICATE_AND_KEY];
 
-/// Longest timeout of a description.
 const PATIENCE_S_MAX: u64 = 3600;
 
 /// A tracker, or an echo.
@@ -60,9 +56,7 @@ const PATIENCE_S_MAX: u64 = 3600;
 pub struct Description {
     /// The name by which `--trackers` chooses it.
     pub name: String,
-    /// The title in tables and plots.
     pub title: String,
-    /// The protocols that the description covers.
     pub protocols: Vec<Protocol>,
     /// Whether it is the ceiling instead of a tracker. A ceiling runs last in each round and stores no peers.
     #[serde(default)]
@@ -76,18 +70,13 @@ pub struct Description {
     /// Whether it serves only listed torrents. If so, a file with their hashes is written.
     #[serde(default)]
     pub whitelist: bool,
-    /// Notes for readers of a result.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Where to find its program.
     pub find: ProgramSearch,
-    /// How to find out its version.
     #[serde(default)]
     pub version: VersionQuery,
-    /// How to start it.
     #[serde(default)]
     pub start: StartOptions,
-    /// How to stop it.
     #[serde(default)]
     pub stop: StopOptions,
     /// The files that are written into its temporary folder before the start.
@@ -96,19 +85,14 @@ pub struct Description {
     /// The proxy in front of it, if it does not do everything itself.
     #[serde(default)]
     pub front: Option<FrontProxy>,
-    /// Differences over UDP.
     #[serde(default)]
     pub udp: Variant,
-    /// Differences over HTTP.
     #[serde(default)]
     pub http: Variant,
-    /// Differences over HTTPS.
     #[serde(default)]
     pub https: Variant,
-    /// Differences over WebSockets.
     #[serde(default)]
     pub ws: Variant,
-    /// Differences over WebSockets with TLS.
     #[serde(default)]
     pub wss: Variant,
     /// How `shoal-lab chaos` runs and disturbs it. Without it, it takes no part there.
@@ -116,7 +100,6 @@ pub struct Description {
     pub chaos: Option<ChaosOptions>,
 }
 
-/// The differences of a tracker over one protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Variant {
@@ -132,22 +115,18 @@ pub struct Variant {
     pub front: Option<FrontProxy>,
 }
 
-/// A proxy between the load and the tracker, such as one that terminates TLS. It runs on the tracker's processors and
-/// counts as part of the tracker: its CPU time, its memory, its failures.
+/// A proxy in front of the tracker, such as one that terminates TLS. It runs on the tracker's processors, and its CPU
+/// time, memory and failures count as the tracker's.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrontProxy {
-    /// Where to find its program.
     pub find: ProgramSearch,
-    /// How to find out its version.
     #[serde(default)]
     pub version: VersionQuery,
-    /// Its arguments. `{address}` is the address that the load uses, and `{backend_port}` the port of the tracker,
-    /// which listens on the same IP address.
+    /// `{address}` is the address that the load uses, `{backend_port}` the tracker's port on the same IP address.
     pub arguments: Vec<String>,
 }
 
-/// A protocol of trackers, with or without TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protocol {
@@ -157,9 +136,7 @@ pub enum Protocol {
     Http,
     /// BEP 3 over TLS.
     Https,
-    /// WebTorrent.
     Ws,
-    /// WebTorrent over TLS.
     Wss,
 }
 
@@ -167,7 +144,6 @@ pub enum Protocol {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ProgramSearch {
-    /// Whether it is `shoal-lab` itself.
     pub this_program: bool,
     /// Names of programs in the directory of `shoal-lab`.
     pub beside: Vec<String>,
@@ -179,7 +155,6 @@ pub struct ProgramSearch {
     pub advice: Option<String>,
 }
 
-/// How to find out the version of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VersionQuery {
@@ -197,77 +172,52 @@ pub struct VersionQuery {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StartOptions {
-    /// Its arguments.
     pub arguments: Vec<String>,
-    /// Its environment variables.
     pub environment: BTreeMap<String, String>,
     /// Seconds in which it has to answer.
     pub patience_s: u64,
 }
 
-/// How to stop a tracker.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct StopOptions {
-    /// The signal that asks it to exit.
     pub signal: StopSignal,
     /// Seconds after which it is killed.
     pub patience_s: u64,
 }
 
-/// A signal that asks a program to exit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum StopSignal {
-    /// SIGTERM.
     #[default]
     #[serde(rename = "TERM")]
     Term,
-    /// SIGINT.
     #[serde(rename = "INT")]
     Int,
 }
 
-/// A file of a tracker.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ConfigFile {
-    /// Its name in the temporary folder.
     pub name: String,
-    /// Its content.
     pub text: String,
 }
 
-/// Why a text is not a valid description.
 #[derive(Debug, thiserror::Error)]
 pub enum DescriptionError {
-    /// It is not TOML, or it lacks keys or has unknown ones.
     #[error(transparent)]
     Toml(#[from] toml::de::Error),
-    /// It contains an unknown placeholder.
     #[error("{location}: {problem}")]
     Placeholder {
         /// The key or file with the placeholder.
         location: String,
-        /// The unknown placeholder.
         problem: UnknownPlaceholder,
     },
-    /// It contains an invalid value.
     #[error("{key} = {value:?}: {accepted}")]
-    Value {
-        /// The key.
-        key: &'static str,
-        /// The invalid value.
-        value: String,
-        /// The accepted values.
-        accepted: &'static str,
-    },
+    Value { key: &'static str, value: String, accepted: &'static str },
 }
 
 impl Description {
     /// Parses a description and checks all of it.
-    ///
-    /// # Errors
-    /// Returns an error if a key or a placeholder is unknown, a key is missing, or a value is invalid.
     pub fn parse(text: &str) -> Result<Self, DescriptionError> {
         let description: Self = toml::from_str(text)?;
         description.check_values()?;
@@ -277,10 +227,7 @@ impl Description {
         Ok(description)
     }
 
-    /// Returns the built-in descriptions.
-    ///
-    /// # Errors
-    /// Never returns an error, as a test ensures.
+    /// Returns the built-in descriptions. A test ensures that they are valid.
     pub fn built_in() -> Result<Vec<Self>, DescriptionError> {
         BUILT_IN.iter().map(|(_, text)| Self::parse(text)).collect()
     }
@@ -303,14 +250,10 @@ impl Description {
         self
     }
 
-    /// Returns how long to wait for the first answer.
-    #[must_use]
     pub fn start_patience(&self) -> Duration {
         Duration::from_secs(self.start.patience_s)
     }
 
-    /// Returns how long to wait for the process to exit.
-    #[must_use]
     pub fn stop_patience(&self) -> Duration {
         Duration::from_secs(self.stop.patience_s)
     }
@@ -415,7 +358,7 @@ mod tests {
     fn built_in_descriptions_are_valid() {
         for (name, text) in BUILT_IN {
             let description = Description::parse(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert_eq!(description.name, name);
+            assert_eq!(description.name, *name);
             assert!(!description.protocols.is_empty(), "{name}");
         }
     }

@@ -32,9 +32,6 @@ pub(crate) struct Idle {
 
 impl Idle {
     /// Opens another connection and announces on it. The torrents are those of the load with this seed.
-    ///
-    /// # Errors
-    /// Returns an error if the tracker refuses, or this host has no more connections.
     pub(crate) fn add(&mut self, endpoint: &Endpoint, transport: Transport, seed: u64) -> Result<()> {
         let number = self.connections.len();
         // A busy machine may cause a timeout, and the next attempt may succeed.
@@ -55,7 +52,6 @@ impl Idle {
         Ok(())
     }
 
-    /// Returns the number of connections that were opened.
     pub(crate) fn opened(&self) -> usize {
         self.connections.len()
     }
@@ -66,9 +62,8 @@ impl Idle {
     }
 }
 
-/// Opens connection `number` and announces on it. Over HTTP, all connections announce the same peer, so that only the
-/// connections grow and not the swarms. Each WebSocket announces its own peer, since a peer belongs to one connection.
-/// Returns the reason if the tracker refuses.
+/// Opens connection `number` and announces on it. All connections of HTTP announce one peer, so that the swarms do not
+/// grow. Each WebSocket announces its own, since a peer belongs to one connection. Returns why the tracker refuses.
 fn announce(
     endpoint: &Endpoint,
     transport: Transport,
@@ -102,9 +97,7 @@ fn is_open(mut connection: &TcpStream) -> bool {
     }
 }
 
-/// Returns the most connections that this process, and a tracker that it starts, can have with this limit on open
-/// files.
-#[must_use]
+/// Returns the most connections that this process and its tracker can have with this limit on open files.
 pub fn connections_max(descriptors: u64) -> usize {
     usize::try_from(descriptors.saturating_sub(OTHER_DESCRIPTORS)).unwrap_or(usize::MAX)
 }

@@ -1,5 +1,4 @@
-//! The installation of a tracker: where its program is on this machine, and which version it has. `install` puts
-//! it there.
+//! Where a tracker's program is on this machine, and which version it has. `install` puts it there.
 
 pub mod install;
 
@@ -16,45 +15,34 @@ use std::time::Duration;
 use crate::description::{Description, ProgramSearch, Protocol, VersionQuery};
 use crate::machine;
 
-/// Time in which a program has to print its version.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 const VERSION_POLL: Duration = Duration::from_millis(10);
 
 /// Digits of a hash in a version.
 const HASH_DIGITS: usize = 12;
 
-/// Most bytes that are read of a program's version.
 const VERSION_BYTES_MAX: u64 = 4096;
 
-/// An installed program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation {
-    /// Its path.
     pub program: PathBuf,
     /// The first line of its version output.
     pub version: Option<String>,
-    /// Reasons why this version may not be suitable.
     pub warnings: Vec<String>,
-    /// The path of the front proxy, if there is one.
     pub front: Option<PathBuf>,
 }
 
-/// Where to look for programs.
 #[derive(Clone, Debug)]
 pub struct SearchPaths {
     /// The folder of `--install`.
     pub tools: PathBuf,
-    /// The program `shoal-lab` itself.
     pub this_program: PathBuf,
     /// The programs that the user named, by the name of the description.
     pub chosen: Vec<(String, PathBuf)>,
 }
 
 impl SearchPaths {
-    /// Finds the programs of `description` for `protocol`, and their versions.
-    ///
-    /// # Errors
-    /// Returns the reason why it cannot take part, as a sentence.
+    /// Finds the programs of `description` for `protocol` and their versions, or says why it cannot take part.
     pub fn find(&self, description: &Description, protocol: Protocol) -> Result<Installation, String> {
         if !description.protocols.contains(&protocol) {
             let names: Vec<&str> = description.protocols.iter().map(|protocol| protocol.name()).collect();
@@ -113,9 +101,8 @@ impl SearchPaths {
         Err(format!("not installed{}", advice.unwrap_or_default()))
     }
 
-    /// Returns the version that `--install` noted in a file `NAME.version` beside the program; or the one that the
-    /// program prints; or that of its Debian package; or, if it has none of them, the beginning of its SHA-256, which
-    /// distinguishes two builds.
+    /// Returns the version that `--install` noted in `NAME.version` beside the program, or that the program prints, or
+    /// that of its Debian package, or else the beginning of its SHA-256.
     fn version(&self, version: &VersionQuery, program: &Path) -> Option<String> {
         let mut beside = program.as_os_str().to_owned();
         beside.push(".version");
@@ -133,8 +120,6 @@ impl SearchPaths {
 }
 
 impl Protocol {
-    /// Returns its name for reports and messages.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -146,8 +131,6 @@ impl Protocol {
     }
 }
 
-/// Returns the path of a program on the `PATH`.
-#[must_use]
 pub fn on_path(name: &OsStr) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     // On Debian, the PATH of a user lacks the directories of daemons.
@@ -170,7 +153,6 @@ fn is_program(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
 }
 
-/// Returns the reasons why a version may not be suitable.
 fn version_warnings(expected: &VersionQuery, version: Option<&str>) -> Vec<String> {
     let mut warnings = Vec::new();
     let known = |version: &str| {
@@ -211,8 +193,8 @@ fn package_version(package: &str, program: &Path) -> Option<String> {
     if is_owner { ask(Path::new("dpkg-query"), &show) } else { None }
 }
 
-/// Returns the first line that `program` prints, if it exits in time. It prints into a file, because a pipe would stay
-/// open for as long as any of its child processes runs.
+/// Returns the first line that `program` prints in time. A pipe would stay open until its children exit, so it is a
+/// file.
 fn ask(program: &Path, arguments: &[String]) -> Option<String> {
     let mut output = tempfile::tempfile().ok()?;
     let mut command = Command::new(program);

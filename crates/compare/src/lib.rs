@@ -1,5 +1,6 @@
 //! Compares trackers side by side: starts each tracker on its own processors, loads it from the others, measures its
 //! cost, and writes a folder with raw data, tables, plots and an HTML page.
+#![allow(missing_docs, reason = "only this workspace uses the crate, and the names say it")]
 
 pub mod comparison;
 pub mod configuration;

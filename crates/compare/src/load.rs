@@ -17,34 +17,22 @@ use crate::network::NetworkKind;
 /// The load of a comparison, the same for every tracker.
 #[derive(Clone, Debug)]
 pub struct LoadSpec {
-    /// How requests are carried.
     pub transport: Transport,
-    /// The quantity to measure.
     pub measure: Measure,
-    /// Torrents and peers.
     pub population: Population,
-    /// The proportions of the request kinds.
     pub mix: Mix,
-    /// The number of peers that an announce asks for.
     pub numwant: i32,
-    /// Most info hashes of a scrape.
     pub scrape_hashes_max: usize,
     /// Requests in flight in the closed loop, for each processor of the tracker.
     pub window: usize,
-    /// Threads that spin on each processor of the tracker during the closed loop, so that the tracker has only a share of
-    /// it.
+    /// Threads that spin on each processor of the tracker during the closed loop, and take a share of it.
     pub spinners: usize,
-    /// How long the closed loop lasts.
     pub duration: Duration,
     /// Requests a second in the open loop, and how long it lasts, if there is one.
     pub latency: Option<(f64, Duration)>,
-    /// The seed. The same seed gives the same load.
     pub seed: u64,
-    /// The back end that moves the generator's datagrams.
     pub io: Backend,
-    /// How long to wait for a reply until the request counts as lost.
     pub timeout: Duration,
-    /// The network between load and tracker.
     pub network: NetworkKind,
     /// Whether the closed loop over UDP runs at the driver hook of the generator's interface, instead of behind sockets.
     pub at_driver: bool,
@@ -53,7 +41,6 @@ pub struct LoadSpec {
     pub sockets_per_worker: NonZeroUsize,
 }
 
-/// How requests are carried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Transport {
     /// Datagrams (BEP 15).
@@ -64,7 +51,6 @@ pub enum Transport {
     Ws(WsTransport),
 }
 
-/// The connections of a load over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpTransport {
     /// Whether they use TLS 1.3.
@@ -75,39 +61,27 @@ pub struct HttpTransport {
     pub resumption: bool,
 }
 
-/// The connections of a WebTorrent load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WsTransport {
     /// Whether they use TLS 1.3.
     pub tls: bool,
     /// The number of connections on which peers announce repeatedly, of all workers together.
     pub connections: NonZeroUsize,
-    /// Offers in each announce.
     pub offers: usize,
-    /// Bytes of the session description in an offer or answer.
     pub sdp_bytes: usize,
     /// Share of the relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
-    /// The number of slow readers: connections that announce once and never read again. If there are any, everything is
-    /// measured a second time with them.
+    /// Connections that announce once and never read again. If there are any, all is measured a second time with them.
     pub slow_readers: usize,
 }
 
-/// The quantity to measure of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// The cost and speed of requests.
     Load,
-    /// The memory of idle connections.
-    Idle {
-        /// The number of connections.
-        connections: usize,
-    },
+    Idle { connections: usize },
 }
 
 impl Transport {
-    /// Returns the protocol that a tracker has to support.
-    #[must_use]
     pub fn protocol(self) -> Protocol {
         match self {
             Self::Udp => Protocol::Udp,
@@ -119,7 +93,6 @@ impl Transport {
     }
 
     /// Returns the number of connections that stay open during the load, if they are part of the comparison.
-    #[must_use]
     pub fn open_connections(self) -> usize {
         match self {
             Self::Udp | Self::Http(_) => 0,
@@ -127,7 +100,6 @@ impl Transport {
         }
     }
 
-    /// Returns a description for readers of a result.
     fn description(self, network: NetworkKind) -> &'static str {
         match self {
             Self::Udp if network == NetworkKind::Veth => {
@@ -158,7 +130,6 @@ impl Transport {
 
 impl LoadSpec {
     /// Creates the load of `preset`, with the default settings for the rest.
-    #[must_use]
     pub fn of(preset: &ComparisonPreset) -> Self {
         let LoadPreset { population, mix, numwant, scrape_hashes_max, .. } = preset.shape;
         Self {
@@ -181,8 +152,6 @@ impl LoadSpec {
         }
     }
 
-    /// Returns the generator's plan for a tracker at `target`.
-    #[must_use]
     pub fn plan(&self, target: SocketAddr, assignment: &CpuAssignment, own_address_is_wrong: bool) -> Plan {
         // The generator at the driver hook has one worker, on the processor that does the receive work of its interface.
         let workers_max = if self.at_driver { 1 } else { usize::MAX };
@@ -210,10 +179,8 @@ impl LoadSpec {
         }
     }
 
-    /// Returns the load for an echo. An echo relays nothing but returns each message, so an announce has one offer,
-    /// which makes each message as long as one that a tracker relays. There is no open loop, because nothing is
-    /// relayed.
-    #[must_use]
+    /// Returns the load for an echo. Its messages are as long as relayed ones: an announce with one offer, which the
+    /// echo returns. There is no open loop, because nothing is relayed.
     pub fn for_echo(&self) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),
@@ -230,8 +197,6 @@ impl LoadSpec {
         }
     }
 
-    /// Returns the same load with this number of slow readers.
-    #[must_use]
     pub fn with_slow_readers(&self, slow_readers: usize) -> Self {
         match self.transport {
             Transport::Udp | Transport::Http(_) => self.clone(),
@@ -242,9 +207,6 @@ impl LoadSpec {
     }
 
     /// Checks whether the load is possible against a tracker at `target`.
-    ///
-    /// # Errors
-    /// Returns an error that names the setting, its value, and the possible values.
     pub fn check(&self, target: SocketAddr, assignment: &CpuAssignment) -> Result<(), PlanError> {
         match self.measure {
             Measure::Load => self.plan(target, assignment, true).check(),
@@ -253,28 +215,22 @@ impl LoadSpec {
     }
 
     /// Returns the closed loop. The workers share the requests in flight, which wait in the sockets of the tracker.
-    #[must_use]
     pub fn closed(&self, assignment: &CpuAssignment) -> (Pace, Stop) {
         let stop = Stop { after: Some(self.duration), requests: None };
         (Pace::Closed { window: self.window_of_worker(assignment).get() }, stop)
     }
 
     /// Returns the requests in flight in the closed loop of each worker. Over HTTP, each has a connection.
-    #[must_use]
     pub fn window_of_worker(&self, assignment: &CpuAssignment) -> NonZeroUsize {
         let in_flight = self.window * assignment.tracker.len();
         NonZeroUsize::new(in_flight.div_ceil(assignment.load.len().max(1))).unwrap_or(NonZeroUsize::MIN)
     }
 
-    /// Returns the open loop, if there is one.
-    #[must_use]
     pub fn open(&self) -> Option<(Pace, Stop)> {
         let (rate, duration) = self.latency?;
         Some((Pace::Open { rate }, Stop { after: Some(duration), requests: None }))
     }
 
-    /// Returns the names and values of all settings, for readers of a result.
-    #[must_use]
     pub fn settings(&self) -> Vec<(String, String)> {
         let Mix { connect, announce, scrape } = self.mix;
         let Population { torrents, peers, popularity, seeder_share, announces_per_life, vanish_share } =
@@ -331,7 +287,6 @@ impl LoadSpec {
         rows
     }
 
-    /// Returns the settings of the simulated clients, which differ by transport.
     fn settings_of_clients(&self) -> Vec<(String, String)> {
         let each = format!("{} for each processor of the load", self.sockets_per_worker);
         match self.transport {
@@ -364,7 +319,6 @@ impl LoadSpec {
     }
 }
 
-/// Returns a setting with its name.
 fn row(name: &str, value: String) -> (String, String) {
     (name.to_owned(), value)
 }

@@ -24,8 +24,6 @@ pub(crate) fn folder_stamp() -> String {
 }
 
 impl Machine {
-    /// Describes this machine, as far as the system reveals it.
-    #[must_use]
     pub(crate) fn this() -> Self {
         let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -41,9 +39,8 @@ impl Machine {
     }
 }
 
-/// Returns the commit of the source folder that this program was built from, with a mark if files have been modified.
-/// Returns "unknown" if the repository no longer exists.
-#[must_use]
+/// Returns the commit that this program was built from, marked if files were modified; "unknown" without the
+/// repository.
 pub(crate) fn commit() -> String {
     let mut git = Command::new("git");
     git.args(["-C", env!("CARGO_MANIFEST_DIR")]);

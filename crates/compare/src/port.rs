@@ -1,8 +1,7 @@
 //! Free ports of the loopback address.
 //!
-//! A TCP port stays in use for a minute after its tracker has ended, if the tracker closed connections first
-//! (TIME-WAIT). Most trackers can bind it anyway (`SO_REUSEADDR`), but not all. So each run gets its own port unless
-//! the user names one.
+//! A tracker that closes connections first leaves its TCP port in use for a minute (TIME-WAIT). Not every tracker can
+//! bind it anyway (`SO_REUSEADDR`), so each run gets its own port unless the user names one.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
@@ -12,9 +11,6 @@ use rustix::net::{AddressFamily, SocketType, bind, socket};
 const ATTEMPTS_MAX: usize = 64;
 
 /// Checks that no program listens on this port over UDP or TCP. It would be measured instead of the tracker.
-///
-/// # Errors
-/// Returns an error if a program does.
 pub fn check(port: u16) -> io::Result<()> {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
     TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
@@ -22,9 +18,6 @@ pub fn check(port: u16) -> io::Result<()> {
 }
 
 /// Returns a port that neither UDP nor TCP uses, nor has used recently.
-///
-/// # Errors
-/// Returns an error if there is none.
 pub fn free() -> io::Result<u16> {
     for _ in 0..ATTEMPTS_MAX {
         let udp = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;

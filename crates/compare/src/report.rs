@@ -25,8 +25,7 @@ use anyhow::Context as _;
 
 use crate::result::Comparison;
 
-/// Writes `README.md`, `index.html` and the plots into a folder, which is created if necessary, and returns the paths.
-/// They refer to the raw result as `results.json`, which the caller writes.
+/// Writes `README.md`, `index.html` and the plots to a folder, and returns the paths. They refer to `results.json`.
 pub fn write(comparison: &Comparison, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let plots = plot::plots(comparison);
     let mut files: Vec<(PathBuf, Vec<u8>)> = vec![
@@ -47,34 +46,26 @@ pub fn write(comparison: &Comparison, folder: &Path) -> anyhow::Result<Vec<PathB
 }
 
 /// Renders the report as Markdown. It refers to the plots of [`write()`].
-#[must_use]
 pub fn markdown(comparison: &Comparison) -> String {
     markdown::render(comparison, &plot::plots(comparison))
 }
 
 /// The main table for a terminal, and what a reader needs to understand it.
 pub struct Summary {
-    /// The result in a sentence or two.
     pub verdict: String,
-    /// The heading of each column.
     pub head: Vec<&'static str>,
-    /// The rows.
     pub rows: Vec<Vec<String>>,
     /// The signs that occur in the table, each with its meaning, and why rows have no figures.
     pub notes: Vec<String>,
 }
 
-/// How much of the main table a terminal shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Columns {
     /// Medians of the most important figures, which fit 80 columns.
     Few,
-    /// All figures with their ranges.
     All,
 }
 
-/// Returns the main table.
-#[must_use]
 pub fn summary(comparison: &Comparison, columns: Columns) -> Summary {
     let rows = row::rows(comparison);
     let table = match columns {

@@ -8,22 +8,16 @@ use shoal_load::Report;
 /// The schema version of [`Comparison`]. It increases when the meaning of a field changes or a field is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// A whole comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
-    /// The title.
     pub title: String,
     /// The start time, RFC 3339.
     pub began: String,
-    /// The command line.
     pub command: Vec<String>,
     /// The commit of the project that `shoal-lab` was built from.
     pub commit: String,
-    /// The machine.
     pub machine: Machine,
-    /// The names and values of the load's settings.
     pub load: Vec<(String, String)>,
     /// The name of the CPU mode (`subsequent`, `split-pairs`, …).
     pub cpu_mode: String,
@@ -37,18 +31,13 @@ pub struct Comparison {
     pub partial: bool,
 }
 
-/// The machine of a comparison.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// The name of the processor.
     pub processor: String,
-    /// The number of logical processors.
     pub processors: usize,
-    /// Memory in bytes.
     pub memory_bytes: u64,
     /// Kernel name and release.
     pub kernel: String,
-    /// The hypervisor, if there is one.
     pub virtualised: Option<String>,
 }
 
@@ -57,9 +46,7 @@ pub struct Machine {
 pub struct Tracker {
     /// The name by which `--trackers` chooses it, such as `aquatic_udp-io_uring`.
     pub name: String,
-    /// The title in tables and plots.
     pub title: String,
-    /// Its version, if known.
     pub version: Option<String>,
     /// Whether it is the ceiling instead of a tracker: the limit that kernel and back end set.
     pub is_ceiling: bool,
@@ -67,7 +54,6 @@ pub struct Tracker {
     pub absent: Option<String>,
     /// Its configuration on the fewest cores, as text.
     pub configuration: String,
-    /// Notes for readers, about this tracker under this load.
     pub notes: Vec<String>,
 }
 
@@ -78,9 +64,7 @@ pub struct Cell {
     pub tracker: String,
     /// The number of cores (or hyperthreads, depending on the CPU mode).
     pub cores: usize,
-    /// The processors of the tracker.
     pub tracker_cpus: Vec<usize>,
-    /// The processors of the load.
     pub load_cpus: Vec<usize>,
     /// The rounds, in the order in which they ran.
     pub rounds: Vec<Round>,
@@ -95,7 +79,6 @@ pub struct Round {
     pub began: String,
     /// Why the run failed, if it did. Earlier measurements are kept, but the round is not part of any median.
     pub failure: Option<String>,
-    /// The fill.
     pub fill: Option<Report>,
     /// The closed loop: as many replies as the tracker can send.
     pub load: Option<Report>,
@@ -103,11 +86,8 @@ pub struct Round {
     pub latency: Option<Report>,
     /// The CPU time of the tracker's processes during the closed loop.
     pub usage: Option<Usage>,
-    /// Resident bytes before the fill.
     pub resident_before_bytes: Option<u64>,
-    /// Resident bytes after the fill.
     pub resident_filled_bytes: Option<u64>,
-    /// Resident bytes after the closed loop.
     #[serde(default)]
     pub resident_loaded_bytes: Option<u64>,
     /// The idle connections, if these were measured instead of a load.
@@ -118,44 +98,33 @@ pub struct Round {
     pub slow_readers: Option<SlowReaderRound>,
 }
 
-/// The behaviour of a tracker with slow readers: connections that announce once and never read again. The reports
-/// contain their number and how many of them the tracker closed.
+/// How a tracker treats connections that announce once and never read again, and serves the others meanwhile.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SlowReaderRound {
-    /// The fill.
     pub fill: Option<Report>,
-    /// The closed loop.
     pub load: Option<Report>,
-    /// The open loop.
     pub latency: Option<Report>,
     /// Resident bytes at the end.
     pub resident_bytes: Option<u64>,
 }
 
-/// The cost of idle connections.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleConnections {
-    /// The requested number.
     pub wanted: usize,
     /// The number that was open when memory was read.
     pub open: usize,
     /// Why there were not more, if the tracker or this host refused one.
     pub failure: Option<String>,
-    /// Resident bytes of the tracker before the first connection.
     pub resident_before_bytes: u64,
-    /// Resident bytes of the tracker with all connections open.
     pub resident_open_bytes: u64,
     /// The same with fewer connections.
     #[serde(default)]
     pub steps: Vec<IdleStep>,
 }
 
-/// Memory with some of the connections open.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdleStep {
-    /// The number of open connections.
     pub open: usize,
-    /// Resident bytes of the tracker.
     pub resident_bytes: u64,
 }
 
@@ -196,8 +165,7 @@ pub struct CpuTime {
     pub system_s: f64,
     /// Both, by the scheduler's exact account.
     pub exact_s: Option<f64>,
-    /// In user mode, by thousands of samples a second. Missing if the kernel permits none, or if a thread began during the
-    /// load.
+    /// In user mode, by samples. Missing if the kernel permits none, or if a thread began during the load.
     #[serde(default)]
     pub sampled_user_s: Option<f64>,
     /// The error of the user part: nineteen of twenty measurements of the same time are no further away.
@@ -205,16 +173,13 @@ pub struct CpuTime {
     pub user_error_s: Option<f64>,
 }
 
-/// Returns the number of all replies that the tracker sent, good or not, on which its CPU time was spent. Tolerated
-/// replies are among the good ones.
-#[must_use]
+/// Returns the number of replies, good or not, that the tracker spent CPU time on. Tolerated ones count as good.
 pub fn replies(load: &Report) -> u64 {
     load.responses.total() + load.wrong.total() + load.errors + load.late
 }
 
 /// Returns the CPU time and the number of replies it was spent on; with WebTorrent, the number of messages of any kind.
 /// The number of messages is known up to the end of the load, so the wait for the last ones does not count.
-#[must_use]
 #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
 pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
     match (&load.relays, usage.at_work) {
@@ -226,13 +191,11 @@ pub fn spent(load: &Report, usage: &Usage) -> (CpuTime, f64) {
 
 impl CpuTime {
     /// Returns all CPU time, by the exact account if there is one.
-    #[must_use]
     pub fn whole_s(&self) -> f64 {
         self.exact_s.unwrap_or(self.user_s + self.system_s)
     }
 
     /// Returns the CPU time in user mode: by samples if there are any, or else as the ticks divide all CPU time.
-    #[must_use]
     pub fn user_part_s(&self) -> f64 {
         let (whole_s, counted_s) = (self.whole_s(), self.user_s + self.system_s);
         match self.sampled_user_s {
@@ -249,7 +212,6 @@ impl Usage {
 
     /// Returns the share of the time in which a tracker on these processors had work for all of them, 0 to 1. If the
     /// kernel's receive threads are there too, that is the time in which the processors were busy.
-    #[must_use]
     pub fn saturation(&self, processors: &[usize]) -> Option<f64> {
         if self.receive_s.is_some() {
             self.busy_share_of(processors)
@@ -260,13 +222,11 @@ impl Usage {
 
     /// Returns the share of the time in which a tracker with this number of processors had work, 0 to 1. Earlier
     /// results only tell how long it ran.
-    #[must_use]
     pub fn busy_share(&self, processors: usize) -> Option<f64> {
         self.ready_share.or_else(|| self.share_of(processors))
     }
 
     /// Returns the share of the time in which these processors were busy with any program or the kernel, 0 to 1.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "there are a few processors")]
     pub fn busy_share_of(&self, processors: &[usize]) -> Option<f64> {
         let shares = self.processors.iter().filter(|(processor, _)| processors.contains(processor));
@@ -275,7 +235,6 @@ impl Usage {
     }
 
     /// Returns the busy microseconds of these processors, those of other programs included, for each reply of the load.
-    #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "no count here comes near 2^53")]
     pub fn core_us(&self, load: &Report, processors: &[usize]) -> Option<f64> {
         let busy_s = self.busy_share_of(processors)? * processors.len() as f64 * self.cpu.elapsed_s;
@@ -284,7 +243,6 @@ impl Usage {
     }
 
     /// Returns the share of the time of this number of processors that the tracker used, 0 to 1.
-    #[must_use]
     pub fn share_of(&self, processors: usize) -> Option<f64> {
         let available_s = self.cpu.elapsed_s * f64::from(u32::try_from(processors).ok()?);
         (available_s > 0.0).then(|| self.cpu.whole_s() / available_s)

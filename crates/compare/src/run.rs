@@ -41,7 +41,6 @@ use crate::result::{CpuTime, IdleConnections, IdleStep, Machine, Round, SlowRead
 use crate::template::Values;
 use crate::topology::{allowed, keep_on, pin_thread};
 
-/// The parameters of a run.
 pub(crate) struct Run<'r> {
     pub(crate) description: &'r Description,
     pub(crate) installation: &'r Installation,
@@ -56,7 +55,6 @@ pub(crate) struct Run<'r> {
     pub(crate) interrupt: &'r Interrupt,
 }
 
-/// The addresses of the tracker and of its front proxy.
 #[derive(Clone, Copy, Debug)]
 struct Addresses {
     /// The address that the load uses.
@@ -66,7 +64,6 @@ struct Addresses {
 }
 
 impl Run<'_> {
-    /// Runs as round number `round`.
     pub(crate) fn run(&self, round: usize, observer: &mut Observer<'_>) -> Round {
         let mut outcome = Round { round, began: machine::timestamp(), ..Round::default() };
         // This thread must not disturb the tracker either.
@@ -83,7 +80,6 @@ impl Run<'_> {
         outcome
     }
 
-    /// Starts the tracker, measures it and stops it.
     fn start_and_measure(&self, outcome: &mut Round, observer: &mut Observer<'_>) -> Result<()> {
         let addresses = self.addresses()?;
         observer(&ComparisonEvent::Phase(Phase::Starting));
@@ -123,8 +119,7 @@ impl Run<'_> {
         Ok(Addresses { public: at(public), tracker: at(tracker) })
     }
 
-    /// Creates a temporary folder with the files of the tracker. Other users may read it, since some trackers switch to
-    /// another user.
+    /// Creates a temporary folder for the tracker's files. All may read it, since some trackers switch to another user.
     fn folder(&self, addresses: Addresses) -> Result<TempDir> {
         let folder = tempfile::Builder::new().prefix("shoal-lab-").tempdir();
         let folder = folder.context("cannot create a temporary folder")?;
@@ -144,7 +139,6 @@ impl Run<'_> {
         Ok(folder)
     }
 
-    /// Starts the tracker and its front proxy.
     fn start(&self, addresses: Addresses, folder: &Path) -> Result<Process> {
         let values = self.values(addresses.tracker, folder);
         let tracker = Program {
@@ -245,8 +239,7 @@ impl Run<'_> {
         Ok(Generator::open(&plan, load.transport, connections, self.description.ceiling, hook)?)
     }
 
-    /// Measures everything again with slow readers. The closed loop comes first, so that their unread messages pile up
-    /// as fast as possible.
+    /// Measures everything again with slow readers, the closed loop first, so that unread messages pile up quickly.
     fn measure_with_slow_readers(
         &self,
         load: &LoadSpec,
@@ -318,10 +311,8 @@ impl Run<'_> {
         Endpoint { tracker, tls: self.certificate.map(Certificate::client) }
     }
 
-    /// Runs the closed loop and measures its cost.
-    ///
-    /// The load ends with a wait for the last replies, in which the tracker has nothing to do. So the busy share of
-    /// processors is taken from the last sample while requests were still being sent; CPU time is read at the end.
+    /// Runs the closed loop and measures its cost. The load ends with a wait for the last replies, so the busy share of
+    /// processors is taken from the last sample before it; CPU time is read at the end.
     fn closed_loop(
         &self,
         generator: &mut Generator,
@@ -363,8 +354,7 @@ impl Run<'_> {
         end
     }
 
-    /// Runs the load and stores the report, even if the load ends early because the tracker has exited or the user has
-    /// interrupted it.
+    /// Runs the load and stores the report, even if the tracker has exited or the user has interrupted the run.
     fn run_load(
         &self,
         report: &mut Option<Report>,

@@ -7,10 +7,8 @@ use plotters::prelude::{DrawingArea, IntoDrawingArea as _, IntoFont as _, RGBCol
 use plotters::style::TextStyle;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-/// The page of a plot.
 pub type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// The fonts of the system.
 const FONT: &str = "system-ui, sans-serif";
 /// plotters divides font sizes by this factor when it writes SVG.
 const SIZE_FACTOR: f64 = 1.24;
@@ -19,9 +17,6 @@ const DARK: &str =
     "\n<style>@media (prefers-color-scheme: dark) { svg { filter: invert(.92) hue-rotate(180deg) } }</style>";
 
 /// Renders a plot as an SVG document, light or dark as the viewer prefers.
-///
-/// # Errors
-/// Returns an error if plotters cannot draw it.
 pub fn render(
     size: (u32, u32),
     draw: impl FnOnce(&Area<'_>) -> anyhow::Result<()>,
@@ -38,13 +33,11 @@ pub fn render(
 }
 
 /// Returns the style of a text of a height in pixels, which is vertically centred on its point and at this side of it.
-#[must_use]
 pub fn text(height: f64, colour: RGBColor, side: HPos) -> TextStyle<'static> {
     (FONT, height * SIZE_FACTOR).into_font().color(&colour).pos(Pos::new(side, VPos::Center))
 }
 
 /// Estimates the width of a text in any font, to reserve space for it.
-#[must_use]
 pub fn text_width(text: &str, height: f64) -> f64 {
     u32::try_from(text.chars().count()).map_or(0.0, f64::from) * height * 0.58
 }
@@ -52,7 +45,6 @@ pub fn text_width(text: &str, height: f64) -> f64 {
 /// The coordinates of an axis, which is labelled where its user wants.
 #[derive(Clone, Debug)]
 pub struct Scale {
-    /// The lowest and the highest value.
     pub range: (f64, f64),
     /// The values with a label and a line.
     pub ticks: Vec<f64>,

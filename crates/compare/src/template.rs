@@ -2,7 +2,6 @@
 //!
 //! A brace without a name behind it is an ordinary brace, so that JSON needs no escapes.
 
-/// The placeholders and their meanings.
 pub const PLACEHOLDERS: [(&str, &str); 18] = [
     ("address", "address and port to listen on, such as 127.0.0.1:6969"),
     ("ip", "the IP address alone"),
@@ -27,20 +26,15 @@ pub const PLACEHOLDERS: [(&str, &str); 18] = [
     ("announce_reply_bytes", "the length of an echo's announce replies"),
 ];
 
-/// An unknown placeholder.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no placeholder {{{0}}}: use {names}", names = PLACEHOLDERS.map(|(name, _)| format!("{{{name}}}")).join(", "))]
 pub struct UnknownPlaceholder(pub String);
 
-/// The values of the placeholders in one run.
 #[derive(Clone, Debug, Default)]
 pub struct Values(Vec<(&'static str, String)>);
 
 impl Values {
-    /// Sets a value.
-    ///
-    /// # Panics
-    /// Panics if `name` is not one of [`PLACEHOLDERS`].
+    /// Sets a value. Panics if `name` is not one of [`PLACEHOLDERS`].
     pub fn set(&mut self, name: &'static str, value: impl ToString) {
         assert!(is_known(name), "{name} is not a placeholder");
         self.0.retain(|(known, _)| *known != name);
@@ -48,9 +42,6 @@ impl Values {
     }
 
     /// Replaces the placeholders in `text` by their values. A placeholder without a value becomes empty.
-    ///
-    /// # Errors
-    /// Returns an error if `text` contains an unknown placeholder.
     pub fn expand(&self, text: &str) -> Result<String, UnknownPlaceholder> {
         let mut out = String::with_capacity(text.len());
         let mut rest = text;
@@ -78,9 +69,6 @@ impl Values {
 }
 
 /// Checks that every placeholder of `text` is known.
-///
-/// # Errors
-/// Returns an error for the first one that is not.
 pub fn check(text: &str) -> Result<(), UnknownPlaceholder> {
     Values::default().expand(text).map(|_| ())
 }

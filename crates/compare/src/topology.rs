@@ -10,7 +10,6 @@ use std::path::Path;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// The kernel's directory of processors.
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 
 /// The processors of a machine, grouped by core.
@@ -22,16 +21,11 @@ pub struct Topology {
 
 impl Topology {
     /// Reads the topology of this machine, as far as this process may use it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report the allowed processors.
     pub fn of_this_machine() -> io::Result<Self> {
         Ok(Self::read(Path::new(DIRECTORY), &allowed()?))
     }
 
-    /// Reads the topology of the processors `allowed` from `directory`. A processor whose siblings are unknown is taken
-    /// for a core of its own.
-    #[must_use]
+    /// Reads the topology of `allowed` from `directory`. A processor with unknown siblings counts as a core of its own.
     pub fn read(directory: &Path, allowed: &[usize]) -> Self {
         let mut processors = allowed.to_vec();
         processors.sort_unstable();
@@ -53,56 +47,41 @@ impl Topology {
     }
 
     /// Returns every processor, lowest first.
-    #[must_use]
     pub fn processors(&self) -> Vec<usize> {
         let mut processors: Vec<usize> = self.cores.iter().flatten().copied().collect();
         processors.sort_unstable();
         processors
     }
 
-    /// Returns the hyperthreads of each core.
-    #[must_use]
     pub fn cores(&self) -> &[Vec<usize>] {
         &self.cores
     }
 
     /// Returns whether a core has more than one hyperthread that this process may use.
-    #[must_use]
     pub fn has_hyperthreads(&self) -> bool {
         self.cores.iter().any(|core| core.len() > 1)
     }
 
     /// Returns whether two processors are hyperthreads of one core.
-    #[must_use]
     pub fn share_a_core(&self, one: usize, other: usize) -> bool {
         self.cores.iter().any(|core| core.contains(&one) && core.contains(&other))
     }
 }
 
 /// Returns the processors that the calling thread may use.
-///
-/// # Errors
-/// Returns an error if the kernel does not report them.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
-/// Pins the calling thread, and every process that it starts later, to these processors.
-///
-/// # Errors
-/// Returns an error if the kernel refuses, because none of them may be used.
+/// Pins the calling thread, and every process that it starts later. The kernel refuses if none may be used.
 pub fn keep_on(processors: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
     processors.iter().for_each(|processor| set.set(*processor));
     Ok(sched_setaffinity(None, &set)?)
 }
 
-/// Pins a thread of another process to these processors, if it may use others. Some programs choose the processors of
-/// their threads themselves, regardless of those that they inherit.
-///
-/// # Errors
-/// Returns an error if the kernel refuses, or the thread has ended.
+/// Pins a thread of another process. Some programs choose the processors of their threads, whatever they inherit.
 pub(crate) fn pin_thread(thread: Pid, processors: &[usize]) -> io::Result<()> {
     let affinity = sched_getaffinity(Some(thread))?;
     let strays = (0..CpuSet::MAX_CPU).any(|other| affinity.is_set(other) && !processors.contains(&other));

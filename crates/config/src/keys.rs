@@ -63,20 +63,17 @@ sections! {
 
 impl Config {
     /// Returns whether the tracker is a node of a cluster.
-    #[must_use]
     pub const fn is_node(&self) -> bool {
         !self.cluster.servers.is_empty()
     }
 
     /// Returns whether the tracker shares lists, bans, limits and keys with the other nodes of its cluster.
-    #[must_use]
     pub const fn shares_state(&self) -> bool {
         self.is_node() && self.cluster.shared_state
     }
 
     /// Returns the maximum number of seconds that are added at random to an interval of WebTorrent: the same share as
     /// in other protocols, up to a quarter.
-    #[must_use]
     pub fn webtorrent_jitter_s(&self) -> u32 {
         let usual_s = self.webtorrent.interval_s;
         self.as_announce(usual_s, self.announce.interval_jitter_s).min(usual_s / 4)
@@ -84,7 +81,6 @@ impl Config {
 
     /// Returns the maximum interval of WebTorrent under load: the same multiple of the usual one as in other protocols,
     /// but limited so that no peer times out.
-    #[must_use]
     pub fn webtorrent_interval_s_max(&self) -> u32 {
         let (announce, webtorrent) = (&self.announce, &self.webtorrent);
         let raised_s = self.as_announce(webtorrent.interval_s, announce.interval_s_max);

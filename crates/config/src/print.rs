@@ -26,7 +26,6 @@ Every key with its default, the first sentence of its meaning, and whether a rel
 ";
 
 /// Returns the default configuration in TOML, with the documentation of each key as comments.
-#[must_use]
 pub fn default_toml() -> String {
     let mut config = Config::default();
     let sections = sections(&mut config);
@@ -35,7 +34,6 @@ pub fn default_toml() -> String {
 }
 
 /// Returns the page docs/configuration.md: a table of all keys.
-#[must_use]
 pub fn page_markdown() -> String {
     let mut config = Config::default();
     let sections = sections(&mut config);
@@ -45,7 +43,6 @@ pub fn page_markdown() -> String {
 }
 
 /// Returns the names of all environment variables that the tracker reads, in the order of the default file.
-#[must_use]
 pub fn environment_names() -> Vec<String> {
     let mut config = Config::default();
     let sections = sections(&mut config);

@@ -46,7 +46,6 @@ pub fn read(
 
 /// Returns whether the nodes of a cluster can share the value of a key. They can share the limits and the intervals of
 /// announces, if a change applies while the tracker runs.
-#[must_use]
 pub fn is_shared(name: &str) -> bool {
     let mut config = Config::default();
     shared_key(&mut sections(&mut config), name).is_some()

@@ -183,19 +183,16 @@ choice! {
 
 impl ByteSize {
     /// Returns a size of `count` KiB.
-    #[must_use]
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)
     }
 
     /// Returns a size of `count` MiB.
-    #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
     /// Returns a size of `count` GiB.
-    #[must_use]
     pub const fn gib(count: u64) -> Self {
         Self(count << 30)
     }

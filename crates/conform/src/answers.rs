@@ -1,8 +1,7 @@
 //! The rules that two or more other trackers break, and why each of them is a rule all the same.
 //!
-//! The suite was written for one tracker, so it may take a habit of that tracker for a rule. A rule that two independent
-//! trackers break is therefore a question: does a standard say so, or does a client depend on it? The answer decides whether
-//! it is a must, a should, or no rule.
+//! The suite was written for one tracker, so it may take a habit of that tracker for a rule. A rule that two
+//! independent trackers break is a must or a should only if a standard says so or a client depends on it.
 //!
 //! The trackers were tested on 27 November 2026, over IPv4 on loopback: aquatic 0.9.0, bittorrent-tracker 10.0.12,
 //! chihaya (commit 878b42e), opentracker of Debian (0.0~git20210823.110868e-3) and wt-tracker (commit fdb52ac).
@@ -12,7 +11,6 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// The reason why some rules are rules.
 #[derive(Deserialize)]
 pub(crate) struct Answer {
     /// One to three sentences.

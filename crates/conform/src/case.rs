@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 use crate::answers::ANSWERS;
 use crate::context::Context;
 
-/// The weight of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -16,8 +15,6 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// Returns the word for it in reports.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Must => "must",
@@ -26,13 +23,10 @@ impl Severity {
     }
 }
 
-/// The outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaseVerdict {
-    /// The tracker keeps the rule.
     Pass,
-    /// The tracker breaks the rule.
     Fail,
     /// The rule cannot be checked from here; the finding says why.
     NotSupported,
@@ -41,8 +35,6 @@ pub enum CaseVerdict {
 }
 
 impl CaseVerdict {
-    /// Returns the word for it in reports.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -53,16 +45,13 @@ impl CaseVerdict {
     }
 }
 
-/// A rule that can be checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The name, in lower case with hyphens. It begins with the protocol.
     pub id: &'static str,
-    /// The weight of the rule.
     pub severity: Severity,
     /// The document and section, or the practice, that the rule comes from.
     pub source: &'static str,
-    /// The rule, in one sentence.
     pub rule: &'static str,
     /// Whether the case waits for a minute or more.
     pub is_slow: bool,
@@ -102,7 +91,6 @@ impl Case {
     }
 
     /// Returns the trackers that break the rule and why it is one all the same, if two or more are known to break it.
-    #[must_use]
     pub fn answer(&self) -> Option<(&'static str, &'static str)> {
         ANSWERS.iter().find_map(|answer| {
             let trackers = answer.cases.get(self.id)?;
@@ -110,7 +98,6 @@ impl Case {
         })
     }
 
-    /// Sets the number of info hashes, which is otherwise one.
     pub(crate) const fn with_info_hashes(self, info_hashes: usize) -> Self {
         Self { info_hashes, ..self }
     }
@@ -140,7 +127,6 @@ pub(crate) enum Unmet {
 /// The result of a step of a case; an error ends the case.
 pub(crate) type Checked<T = ()> = Result<T, Unmet>;
 
-/// Fails the case unless `holds`.
 pub(crate) fn ensure(holds: bool, expected: impl Into<String>, seen: impl Into<String>) -> Checked {
     if holds { Ok(()) } else { Err(Unmet::Fail { expected: expected.into(), seen: seen.into() }) }
 }

@@ -16,11 +16,9 @@ use crate::case::{Checked, Unmet, ensure};
 use crate::context::Context;
 use crate::deadline::{Deadline, TimedSocket};
 
-/// An open connection, closed on drop.
 pub(crate) struct Connection {
     socket: TcpStream,
     tls: Option<Box<ClientConnection>>,
-    /// The deadline of the case.
     deadline: Deadline,
     /// The time after which an unfinished write fails.
     write_timeout: Duration,
@@ -62,7 +60,6 @@ impl Connection {
         Ok(Self { socket, tls, deadline, write_timeout: timeout, unread: Vec::new(), has_ended: false })
     }
 
-    /// Returns the local address.
     pub(crate) fn local_address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
     }
@@ -94,8 +91,7 @@ impl Connection {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Waits for input, and returns whether bytes or the end of the connection arrived within `timeout`. `what` is what the
-    /// connection carries.
+    /// Waits up to `timeout` for bytes, or the end, of a connection that carries `what`. Returns whether either came.
     pub(crate) fn wait(&mut self, timeout: Duration, what: &str) -> Checked<bool> {
         if self.has_ended {
             return Ok(false);
@@ -151,7 +147,6 @@ pub(crate) fn probe(context: &Context<'_>, scheme: &str) -> Result<(), String> {
     })
 }
 
-/// Explains why no connection to `tracker` can be opened.
 pub(crate) fn connect_error(error: &io::Error, tracker: SocketAddr) -> Unmet {
     if error.kind() == ErrorKind::AddrNotAvailable {
         return Unmet::NotSupported(format!("cannot connect to {tracker} from here: {error}"));
@@ -182,7 +177,6 @@ fn connect_from(source: IpAddr, tracker: SocketAddr, timeout: Duration) -> io::R
     Ok(socket.into())
 }
 
-/// Returns the host without its port and without the brackets of an IPv6 address.
 fn name(host: &str) -> &str {
     let without_port = match host.rsplit_once(':') {
         Some((name, _)) if host.parse::<Ipv6Addr>().is_err() => name,

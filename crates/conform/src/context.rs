@@ -10,7 +10,6 @@ use crate::deadline::Deadline;
 use crate::rules::operator::OperatorRules;
 use crate::trace::Trace;
 
-/// How long the suite waits.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Time to wait for a reply before the request is sent again.
@@ -19,8 +18,7 @@ pub struct Timing {
     pub quiet: Duration,
     /// One minute of the lifetime of a connection id; shorter only in tests of the suite itself.
     pub minute: Duration,
-    /// The limit of a whole case, however often the tracker sends something. A slow case has four more minutes of a
-    /// connection id.
+    /// The limit of a whole case, whatever the tracker sends. A slow case has four more minutes of a connection id.
     pub case: Duration,
 }
 
@@ -29,7 +27,6 @@ const SLOW_CASE_MINUTES: u32 = 4;
 
 impl Timing {
     /// Returns timeouts suitable for a tracker at this address.
-    #[must_use]
     pub const fn towards(address: &SocketAddr) -> Self {
         let quiet_ms = if address.ip().is_loopback() { 50 } else { 500 };
         Self {
@@ -41,7 +38,6 @@ impl Timing {
     }
 }
 
-/// The protocol of a tracker under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// BEP 15.
@@ -57,7 +53,6 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Returns whether the connection uses TLS.
     pub(crate) const fn is_tls(self) -> bool {
         match self {
             Self::Udp | Self::Http | Self::Ws => false,
@@ -66,12 +61,9 @@ impl Scheme {
     }
 }
 
-/// A tracker under test, over one address family.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The protocol of the tracker.
     pub scheme: Scheme,
-    /// The address of the tracker.
     pub address: SocketAddr,
     /// The address of the same tracker in the other family, if it has one.
     pub other_family: Option<SocketAddr>,
@@ -83,18 +75,14 @@ pub struct Target {
     pub path: String,
     /// Local addresses to connect from, the default one first. If empty, the kernel chooses.
     pub sources: Vec<IpAddr>,
-    /// The seed of all info hashes.
     pub seed: u64,
     /// The rules of the operator that are to be checked.
     pub rules: OperatorRules,
-    /// The timeouts.
     pub timing: Timing,
 }
 
 impl Target {
-    /// Returns a UDP tracker at this address, with default settings. A host has all of 127.0.0.0/8, so a tracker on
-    /// loopback can be reached from two sources.
-    #[must_use]
+    /// Returns a UDP tracker. On loopback it can be reached from two sources, since a host has all of 127.0.0.0/8.
     pub fn new(address: SocketAddr, seed: u64) -> Self {
         let sources = match address.ip() {
             IpAddr::V4(ip) if ip.is_loopback() => {
@@ -116,22 +104,17 @@ impl Target {
         }
     }
 
-    /// Returns an HTTP tracker at this address, over TLS if `is_tls`.
-    #[must_use]
     pub fn http(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
         Self { scheme, ..Self::new(address, seed) }
     }
 
-    /// Returns a WebTorrent tracker at this address, over TLS if `is_tls`.
-    #[must_use]
     pub fn webtorrent(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Wss } else { Scheme::Ws };
         Self { scheme, ..Self::new(address, seed) }
     }
 }
 
-/// The identifier of a torrent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InfoHash(pub [u8; 20]);
 
@@ -148,13 +131,11 @@ impl fmt::Debug for InfoHash {
 }
 
 /// Returns a random seed, short enough to copy and exact in any JSON parser.
-#[must_use]
 pub fn random_seed() -> u64 {
     fastrand::u32(..).into()
 }
 
-/// Returns every info hash that these cases use with this seed, over both families. A tracker that serves only listed
-/// torrents has to list them.
+/// Returns the info hashes of these cases over both families. A tracker that serves only listed torrents lists them.
 pub fn info_hashes(cases: &[&Case], seed: u64) -> Vec<InfoHash> {
     let of_case = |case: &Case| {
         let family = |is_v4| (0..case.info_hashes).map(move |index| derive(seed, case, is_v4, index));
@@ -182,7 +163,6 @@ fn mix(seed: u64, case_id: &str, more: &[u8]) -> u64 {
     bytes.fold(seed, |state, byte| fastrand::Rng::with_seed(state.rotate_left(8) ^ u64::from(byte)).u64(..))
 }
 
-/// The state of a running case.
 pub(crate) struct Context<'t> {
     pub(crate) target: &'t Target,
     pub(crate) trace: RefCell<Trace>,
@@ -203,7 +183,6 @@ impl<'t> Context<'t> {
         Self { target, case, rng, tries, unanswered: Cell::new(0), deadline, trace: RefCell::default() }
     }
 
-    /// Returns the context of the same case with another target.
     pub(crate) fn with_target<'o>(&self, target: &'o Target) -> Context<'o>
     where
         't: 'o,
@@ -211,29 +190,24 @@ impl<'t> Context<'t> {
         Context { deadline: self.deadline, ..Context::new(target, self.case, self.tries) }
     }
 
-    /// Returns an info hash of this case.
     pub(crate) fn hash(&self, index: usize) -> [u8; 20] {
         derive(self.target.seed, self.case, self.target.address.is_ipv4(), index).0
     }
 
-    /// Returns the first `count` info hashes of this case.
     pub(crate) fn hashes(&self, count: usize) -> Vec<[u8; 20]> {
         (0..count).map(|index| self.hash(index)).collect()
     }
 
-    /// Returns a random number, for transaction ids and the like.
     pub(crate) fn random(&self) -> u32 {
         self.rng.borrow_mut().u32(..)
     }
 
-    /// Returns `count` random bytes.
     pub(crate) fn random_bytes(&self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
         self.rng.borrow_mut().fill(&mut bytes);
         bytes
     }
 
-    /// Returns the local address number `index`.
     pub(crate) fn source(&self, index: usize) -> Checked<IpAddr> {
         let missing = || {
             Unmet::NotSupported(
@@ -244,7 +218,6 @@ impl<'t> Context<'t> {
         self.target.sources.get(index).copied().ok_or_else(missing)
     }
 
-    /// Returns the address of the tracker in the other family.
     pub(crate) fn other_family(&self) -> Checked<SocketAddr> {
         let missing = || Unmet::NotSupported("the tracker is known in one address family only".to_owned());
         self.target.other_family.ok_or_else(missing)

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use crate::case::{Checked, Unmet};
 
-/// The time at which a case has to end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline {
     at: Instant,
@@ -14,21 +13,16 @@ pub(crate) struct Deadline {
 }
 
 impl Deadline {
-    /// Returns the deadline that is `limit` from now.
     pub(crate) fn after(limit: Duration) -> Self {
         Self { at: now() + limit, limit }
     }
 
     /// Returns `timeout`, or the remaining time if that is less.
-    ///
-    /// # Errors
-    /// Fails the case if no time is left.
     pub(crate) fn bound(&self, timeout: Duration) -> Checked<Duration> {
         let left = self.at.saturating_duration_since(now());
         if left.is_zero() { Err(self.passed()) } else { Ok(timeout.min(left)) }
     }
 
-    /// Returns the failure of a case that this deadline ends.
     pub(crate) fn passed(&self) -> Unmet {
         Unmet::Fail {
             expected: format!("a case that ends within {} s", self.limit.as_secs_f32()),

@@ -35,8 +35,6 @@ use crate::peer::{Announce, STOPPED};
 use crate::rules::Protocol;
 use crate::run::TRIES;
 
-/// Returns every case, in a readable order.
-#[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         announce::CASES,
@@ -58,7 +56,6 @@ pub fn cases() -> Vec<&'static Case> {
     lists.into_iter().flatten().collect()
 }
 
-/// The HTTP protocol of BEP 3.
 pub(crate) struct Http;
 
 impl Protocol for Http {

@@ -8,9 +8,6 @@ use crate::trace::{Direction, TraceEntry};
 
 /// Converts the report to JUnit XML. A broken "must" is a failure. A broken "should" is a skipped test whose message
 /// says so, because it does not fail the command either. An unreachable tracker is an error.
-///
-/// # Errors
-/// Returns an error if the XML cannot be serialized, which no report should cause.
 pub fn junit(report: &Report) -> Result<String, SerializeError> {
     let mut xml = quick_junit::Report::new("conformance");
     for run in &report.runs {

@@ -1,19 +1,18 @@
 //! Conformance of trackers, seen from outside: one named case for each rule.
 //!
-//! This crate owns the rules and checks each of them with nothing but sockets. It encodes and decodes the protocols by
-//! hand, byte by byte: it does not depend on the codecs of the tracker, since a suite that shares them would share their
-//! mistakes. It prints nothing and ends no process; its caller does. It reads the clock only to limit the duration of a
-//! case (`deadline`).
+//! This crate owns the rules and checks them with nothing but sockets. It encodes and decodes the protocols by hand: if
+//! it shared the codecs of the tracker, it would share their mistakes. It prints nothing and ends no process. It reads
+//! the clock only to limit the duration of a case (`deadline`).
 //!
-//! A case uses its own info hashes, and its peers leave when it ends. The suite can therefore run repeatedly against a
-//! tracker that serves others. Nothing that a tracker sends can make a case panic, and every wait and every case has a
-//! limit.
+//! A case uses its own info hashes, and its peers leave when it ends, so the suite can run repeatedly against a tracker
+//! that serves others. Nothing that a tracker sends can make a case panic, and every wait and every case has a limit.
 //!
-//! Each protocol is a module with a list of cases: [`udp`], [`http`] and [`webtorrent`]. TLS is not a protocol of its own:
-//! the cases of the latter two run over plain TCP and over TLS.
+//! Each protocol is a module with a list of cases: [`udp`], [`http`] and [`webtorrent`]. The cases of HTTP and
+//! WebTorrent run over plain TCP and over TLS.
 //!
-//! The tests of the tracker run the same cases over each back end and address family. The tests of this crate run them
+//! The tests of the tracker run the cases over each back end and address family. The tests of this crate run them
 //! against test trackers that break one rule each.
+#![allow(missing_docs, reason = "only this workspace uses the crate, and the names say it")]
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -20,30 +20,25 @@ pub(crate) struct Announce {
 }
 
 impl Announce {
-    /// Returns the announce of a peer at this port that has everything.
     pub(crate) fn seeder(info_hash: [u8; 20], port: u16) -> Self {
         let mut peer_id = *b"-SL0001-conform00000";
         peer_id[18..].copy_from_slice(&port.to_be_bytes());
         Self { info_hash, peer_id, left: 0, event: 0, ip: [0; 4], numwant: -1, port }
     }
 
-    /// Returns the announce of a peer at this port that has nothing yet.
     pub(crate) fn leecher(info_hash: [u8; 20], port: u16) -> Self {
         Self { left: 1 << 20, ..Self::seeder(info_hash, port) }
     }
 
-    /// Sets the event.
     pub(crate) fn with_event(self, event: u32) -> Self {
         Self { event, ..self }
     }
 
-    /// Sets the number of peers that are wanted.
     pub(crate) fn wanting(self, numwant: i32) -> Self {
         Self { numwant, ..self }
     }
 }
 
-/// The reply to an announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Announced {
     pub(crate) interval_s: u32,
@@ -60,18 +55,15 @@ impl Announced {
         ports
     }
 
-    /// Describes the counts for a report.
     pub(crate) fn counts(&self) -> String {
         counts(self.seeders, self.leechers)
     }
 }
 
-/// Describes counts for a report.
 pub(crate) fn counts(seeders: u32, leechers: u32) -> String {
     format!("seeders {seeders}, leechers {leechers}")
 }
 
-/// The counts of a torrent in the reply to a scrape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) seeders: u32,

@@ -7,28 +7,20 @@ use serde::{Deserialize, Serialize};
 use crate::case::{Case, CaseVerdict, Checked, Severity, Unmet};
 use crate::trace::TraceEntry;
 
-/// The name and version of the JSON form of [`Report`]. The version increases when a reader of the old one could
-/// misunderstand the new one.
+/// The name and version of the JSON of [`Report`]. The version increases when a reader could misunderstand it.
 pub const SCHEMA: &str = "shoal-lab-conform/2";
 
-/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// The name of the case.
     pub id: String,
-    /// The weight of the rule.
     pub severity: Severity,
-    /// The source of the rule.
     pub source: String,
-    /// The rule.
     pub rule: String,
-    /// The outcome.
     pub verdict: CaseVerdict,
     /// The expected behaviour: the rule itself, unless the case failed at a certain step.
     pub expected: String,
     /// The observed behaviour, or why the rule could not be checked. Empty if the case passed.
     pub seen: String,
-    /// The last messages that were sent and received.
     pub exchange: Vec<TraceEntry>,
 }
 
@@ -55,24 +47,16 @@ impl Finding {
     }
 }
 
-/// The number of findings of each kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Rules that are kept.
     pub passed: usize,
-    /// Rules of weight "must" that are broken.
     pub musts_failed: usize,
-    /// Rules of weight "should" that are broken.
     pub shoulds_failed: usize,
-    /// Rules that could not be checked.
     pub not_supported: usize,
-    /// Rules of operators that the user has not named.
     pub not_configured: usize,
 }
 
 impl Summary {
-    /// Counts the findings.
-    #[must_use]
     pub fn of(findings: &[Finding]) -> Self {
         let count = |verdict, severity: Option<Severity>| {
             let counts = |finding: &&Finding| {
@@ -90,7 +74,6 @@ impl Summary {
     }
 }
 
-/// A run of the suite against one address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The tracker URL, as the user wrote it.
@@ -99,38 +82,29 @@ pub struct Run {
     pub address: Option<SocketAddr>,
     /// The reason, if no case was run.
     pub unreachable: Option<String>,
-    /// The summary of the findings.
     pub summary: Summary,
-    /// The result of each case.
     pub findings: Vec<Finding>,
 }
 
 impl Run {
-    /// Returns a completed run.
-    #[must_use]
     pub fn done(url: &str, address: SocketAddr, findings: Vec<Finding>) -> Self {
         let summary = Summary::of(&findings);
         Self { url: url.to_owned(), address: Some(address), unreachable: None, summary, findings }
     }
 
-    /// Returns a run that was not possible.
-    #[must_use]
     pub fn unreachable(url: &str, address: Option<SocketAddr>, reason: String) -> Self {
         let summary = Summary::default();
         Self { url: url.to_owned(), address, unreachable: Some(reason), summary, findings: Vec::new() }
     }
 
     /// Returns whether the tracker was reachable and no rule of weight "must" is broken.
-    #[must_use]
     pub fn is_conforming(&self) -> bool {
         self.unreachable.is_none() && self.summary.musts_failed == 0
     }
 }
 
-/// The results of all runs of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
     pub schema: String,
     /// The program that wrote the report, with its version.
     pub program: String,
@@ -138,13 +112,10 @@ pub struct Report {
     pub seed: u64,
     /// Whether every tracker was reachable and no rule of weight "must" is broken.
     pub is_conforming: bool,
-    /// One run for each address.
     pub runs: Vec<Run>,
 }
 
 impl Report {
-    /// Combines runs into a report.
-    #[must_use]
     pub fn new(program: String, seed: u64, runs: Vec<Run>) -> Self {
         let is_conforming = runs.iter().all(Run::is_conforming);
         Self { schema: SCHEMA.to_owned(), program, seed, is_conforming, runs }

@@ -17,10 +17,8 @@ use crate::peer::{Announce, Announced, Counts, counts};
 
 /// A protocol in which peers announce themselves.
 pub(crate) trait Protocol {
-    /// A client of the protocol.
     type Client<'c>: Client;
 
-    /// Creates a client at the default local address.
     fn client<'c>(context: &'c Context<'c>) -> Checked<Self::Client<'c>>;
 
     /// Creates a client at this local address, which may not exist.
@@ -29,7 +27,6 @@ pub(crate) trait Protocol {
 
 /// A client of a tracker, whose peers leave on drop.
 pub(crate) trait Client {
-    /// Announces and returns the reply.
     fn announce(&self, announce: &Announce) -> Checked<Announced>;
 
     /// Announces something that the tracker may refuse or ignore. The tracker has processed it on return.
@@ -38,13 +35,11 @@ pub(crate) trait Client {
     /// Announces something that the tracker may refuse, and returns its reaction.
     fn react(&self, announce: &Announce) -> Checked<Reaction>;
 
-    /// Announces several times and returns the replies in the same order.
     fn announce_all(&self, announces: &[Announce]) -> Checked<Vec<Announced>>;
 
     /// Scrapes torrents. The counts of a torrent that the tracker does not know are zeros.
     fn scrape(&self, info_hashes: &[[u8; 20]]) -> Checked<Vec<Counts>>;
 
-    /// Scrapes one torrent.
     fn scrape_one(&self, info_hash: [u8; 20]) -> Checked<Counts> {
         Ok(self.scrape(&[info_hash])?.pop().unwrap_or_default())
     }

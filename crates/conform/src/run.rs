@@ -14,10 +14,7 @@ pub(crate) const TRIES: u32 = 3;
 /// packet loss but the tracker, and waiting three times in each case would take minutes.
 const SILENT_CASES_MAX: u32 = 5;
 
-/// Checks that the target is a tracker. Takes a few seconds at most.
-///
-/// # Errors
-/// Returns the reason if it is not.
+/// Checks that the target is a tracker, in a few seconds at most. Returns the reason if it is not.
 pub fn probe(target: &Target) -> Result<(), String> {
     match target.scheme {
         Scheme::Udp => udp::probe(target),
@@ -26,8 +23,7 @@ pub fn probe(target: &Target) -> Result<(), String> {
     }
 }
 
-/// Runs the cases and reports each through `on_finding`. If the tracker stops answering, the remaining cases fail at
-/// once rather than wait for timeouts.
+/// Runs the cases and reports each. If the tracker stops answering, the remaining cases fail at once.
 pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding)) -> Vec<Finding> {
     let mut findings = Vec::with_capacity(cases.len());
     let mut silent_since: Option<&str> = None;

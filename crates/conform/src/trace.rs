@@ -4,37 +4,27 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-/// The number of entries that are kept of a case.
 const ENTRIES_MAX: usize = 12;
 
-/// The number of bytes of a message that are kept.
 const HEX_BYTES_MAX: usize = 128;
 
-/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
-    /// To the tracker.
     Sent,
-    /// From the tracker.
     Seen,
 }
 
-/// A message that was sent or received.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEntry {
-    /// The direction of the message.
     pub direction: Direction,
-    /// A readable description.
     #[serde(rename = "words")]
     pub text: String,
-    /// The length in bytes.
     pub bytes: usize,
     /// The bytes, or the first of them.
     pub hex: String,
 }
 
-/// The latest messages of a case.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     entries: VecDeque<TraceEntry>,

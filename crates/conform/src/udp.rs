@@ -28,8 +28,6 @@ use crate::run::TRIES;
 
 pub(crate) use self::client::Client;
 
-/// Returns every case, in a readable order.
-#[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         connect::CASES,
@@ -50,7 +48,6 @@ pub fn cases() -> Vec<&'static Case> {
     lists.into_iter().flatten().collect()
 }
 
-/// The UDP protocol of BEP 15.
 pub(crate) struct Udp;
 
 impl Protocol for Udp {

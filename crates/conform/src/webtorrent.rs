@@ -25,8 +25,6 @@ use crate::connection;
 use crate::context::{Context, Target};
 use crate::run::TRIES;
 
-/// Returns every case, in a readable order.
-#[must_use]
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         handshake::CASES,

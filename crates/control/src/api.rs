@@ -257,7 +257,7 @@ async fn taking_turns<T: Send + 'static>(
 mod tests {
     use super::*;
 
-    /// `SHOAL_BLESS=1 cargo test -p shoal --lib openapi` writes the file anew.
+    /// `SHOAL_BLESS=1 cargo test -p shoal-control --lib openapi` writes the file anew.
     #[test]
     fn the_openapi_document_is_checked_in() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/openapi.json");

@@ -1,7 +1,7 @@
 //! The cost of what an operator watches: the feed of changes at 100,000 changed torrents a second, and the look-up of the
 //! candidates for the largest of ten million swarms.
 //!
-//! `cargo bench -p shoal-store --bench insight -- [--json]`; without `--bench` (as under `cargo test`) everything runs once
+//! `cargo bench -p shoal-engine --bench insight -- [--json]`; without `--bench` (as under `cargo test`) everything runs once
 //! at a tiny size, so that the tests cover it.
 //!
 //! Times are CPU time of the thread, so that other processes do not count. Interrupts still do.

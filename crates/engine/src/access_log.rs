@@ -100,7 +100,6 @@ pub struct AccessRecords {
 }
 
 /// Returns the two ends of a ring. `rng` decides which requests are recorded.
-#[must_use]
 pub fn ring(rng: fastrand::Rng) -> (AccessLog, AccessRecords) {
     let (producer, consumer) = rtrb::RingBuffer::new(RECORDS_MAX);
     let lost = Arc::<Counter>::default();
@@ -140,7 +139,6 @@ impl AccessRecords {
     }
 
     /// Returns the number of records that were lost because the ring was full.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.read()
     }

@@ -43,7 +43,6 @@ pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
 
 /// Returns the private network of a canonical address, if only that network can reach it. Addresses of one block
 /// count as one network, since an address does not show where such a network ends.
-#[must_use]
 pub fn private_network(ip: IpAddr) -> Option<PrivateNetwork> {
     match ip {
         IpAddr::V4(ip) => match ip.octets() {

@@ -109,6 +109,11 @@ impl Caller<'_> {
         registers: bool,
         out: &mut [u8],
     ) -> Result<Announced, Refusal> {
+        if !registers {
+            // An empty shard is not worth a lock.
+            let seeds = policy::seeds(announce.action);
+            return Ok(swarms.visit(place, seeds, announce.peers_wanted, self.rng, out));
+        }
         self.announce_locked(&mut swarms.lock(place.shard()), place, announce, registers, out)
     }
 

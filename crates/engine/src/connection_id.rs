@@ -54,7 +54,6 @@ pub struct ConnectionKey([u8; 16]);
 
 impl ConnectionKey {
     /// Wraps a key, chosen by the operator or random. Every bit of it counts.
-    #[must_use]
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -97,7 +96,6 @@ impl fmt::Debug for SharedIds {
 }
 
 /// Returns the number of a time's slot, and the slot's end, in seconds since 1970.
-#[must_use]
 pub const fn slot_at(unix_s: u64) -> (u64, u64) {
     let slot = unix_s / SLOT_S;
     (slot, (slot + 1).saturating_mul(SLOT_S))
@@ -156,7 +154,6 @@ impl SipHash {
 
 impl ConnectionIds {
     /// Creates ids from `key`. They are accepted for at least four minutes.
-    #[must_use]
     pub fn new(key: &ConnectionKey) -> Self {
         Self { key: *key, keyed: SipHash::new(key), former: None }
     }
@@ -172,7 +169,6 @@ impl ConnectionIds {
     }
 
     /// Returns the secrets with which another program issues and accepts the same ids.
-    #[must_use]
     pub fn share(&self) -> SharedIds {
         let former = self.former.map(|(keyed, until_s)| (keyed.0, until_s));
         SharedIds { keyed: self.keyed.0, former, valid_s: VALID_S }
@@ -180,7 +176,6 @@ impl ConnectionIds {
 
     /// Returns the id for a client at `ip`, which may be v4-mapped.
     #[inline]
-    #[must_use]
     pub fn issue(&self, ip: IpAddr, unix_s: u64) -> ConnectionId {
         self.id_of_slot(ip, unix_s / SLOT_S)
     }
@@ -190,7 +185,6 @@ impl ConnectionIds {
     /// Ids of the next slot are accepted as well: another node's clock may be ahead, or this one may have been set
     /// back.
     #[inline]
-    #[must_use]
     pub fn accepts(&self, id: ConnectionId, ip: IpAddr, unix_s: u64) -> bool {
         let newest = (unix_s / SLOT_S) + 1;
         let age_slots = newest.wrapping_sub(id.0) & SLOT_BITS;

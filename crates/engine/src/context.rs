@@ -43,7 +43,6 @@ pub struct Context<T = Delta> {
 impl<T> Context<T> {
     /// Creates the context of a responder that counts into `tally` and draws from `rng`, and that leaves no other trace. Each
     /// worker needs its own seed; otherwise all workers hand out the same samples.
-    #[must_use]
     pub fn new(protocol: Protocol, policy: Arc<Policy>, tally: Tally, rng: fastrand::Rng) -> Self {
         let pace = Pace::default();
         Self {

@@ -132,7 +132,6 @@ pub struct Tally(Arc<Counters>);
 
 impl Family {
     /// Returns the family of a canonical address.
-    #[must_use]
     pub const fn of(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::V4,
@@ -150,7 +149,6 @@ impl Outcome {
     }
 
     /// Returns the label in metrics.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -182,37 +180,31 @@ impl Default for Counters {
 
 impl Counters {
     /// Returns the number of well-formed requests with any outcome.
-    #[must_use]
     pub fn requests(&self, family: Family, kind: Kind) -> u64 {
         self.requests[family.index()][kind.index()].read()
     }
 
     /// Returns the number of replies.
-    #[must_use]
     pub fn replies(&self, family: Family, kind: Kind, outcome: Outcome) -> u64 {
         self.replies[family.index()][kind.index()][outcome.index()].read()
     }
 
     /// Returns the number of datagrams without a reply.
-    #[must_use]
     pub fn drops(&self, family: Family, reason: Drop) -> u64 {
         self.drops[family.index()][reason.index()].read()
     }
 
     /// Returns the number of announces that were answered without registering their peer.
-    #[must_use]
     pub fn unregistered(&self, family: Family, reason: Unregistered) -> u64 {
         self.unregistered[family.index()][reason.index()].read()
     }
 
     /// Returns the number of messages that were handed to the connection or the worker of their receiver.
-    #[must_use]
     pub fn relays(&self, relay: Relay) -> u64 {
         self.relays[relay.index()].read()
     }
 
     /// Returns the number of dropped messages to WebTorrent clients, some of which were counted as relayed before.
-    #[must_use]
     pub fn losses(&self, reason: Loss) -> u64 {
         self.losses[reason.index()].read()
     }
@@ -220,7 +212,6 @@ impl Counters {
 
 impl Tally {
     /// Returns the counts, for an exporter.
-    #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.0)
     }

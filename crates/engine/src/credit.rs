@@ -59,7 +59,6 @@ pub struct RecordedCredits {
 }
 
 /// Returns the two ends of a ring.
-#[must_use]
 pub fn ring() -> (CreditRecorder, RecordedCredits) {
     let (producer, consumer) = rtrb::RingBuffer::new(CREDITS_MAX);
     let counters = Arc::<CreditCounters>::default();
@@ -107,7 +106,6 @@ impl RecordedCredits {
     }
 
     /// Returns the counts of announces that could not be recorded, for an exporter.
-    #[must_use]
     pub const fn counters(&self) -> &Arc<CreditCounters> {
         &self.counters
     }

@@ -53,7 +53,6 @@ pub struct Responder {
 
 impl Responder {
     /// Creates a responder on the shared `store`.
-    #[must_use]
     pub fn new(context: Context, store: impl Into<Arc<Store>>) -> Self {
         Self {
             store: store.into(),
@@ -158,7 +157,6 @@ impl Responder {
     /// Returns whether the query asks for all torrents and the operator publishes them. The caller then asks
     /// [`admit_full_scrape`](Self::admit_full_scrape). It answers by [`begin_full_scrape`](Self::begin_full_scrape)
     /// if the scrape is admitted, and refuses it otherwise.
-    #[must_use]
     pub fn is_full_scrape(&self, query: &[u8]) -> bool {
         self.context.policy.config().http.full_scrape && !names_torrents(query)
     }
@@ -186,7 +184,6 @@ impl Responder {
     /// Returns the requested format of the list of all torrents, if a query for statistics asks for the list and the
     /// operator publishes it, see [`OpentrackerMode::Tpbs`]. The caller then proceeds as after
     /// [`is_full_scrape`](Self::is_full_scrape).
-    #[must_use]
     pub fn opentracker_list(&self, query: &[u8]) -> Option<ScrapeFormat> {
         let config = self.context.policy.config();
         let is_published =
@@ -204,7 +201,6 @@ impl Responder {
     }
 
     /// Returns the published form of the deny list, if it is published.
-    #[must_use]
     pub fn publication(&self) -> Option<&Publication> {
         self.torrent_lists()?.publication()
     }

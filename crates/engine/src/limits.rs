@@ -61,7 +61,6 @@ impl fmt::Debug for SourceRates {
 
 impl SourceRates {
     /// Creates full buckets for all sources. They take [`Limits::BYTES`].
-    #[must_use]
     pub fn new(key: [u64; 4]) -> Self {
         Self { key, rates: Rates::default() }
     }
@@ -129,13 +128,11 @@ impl Limits {
     pub const BYTES: usize = Rates::BYTES;
 
     /// Returns whether any limit is set.
-    #[must_use]
     pub fn are_set(config: &LimitsConfig) -> bool {
         rates(config).iter().any(Option::is_some)
     }
 
     /// Returns the limits of a configuration on the shared `sources`, or `None` if none is set.
-    #[must_use]
     pub fn of(config: &LimitsConfig, sources: &Arc<SourceRates>) -> Option<Self> {
         Self::are_set(config).then(|| Self::new(config, Arc::clone(sources)))
     }
@@ -145,13 +142,11 @@ impl Limits {
     }
 
     /// Returns the recent activity of the sources.
-    #[must_use]
     pub const fn sources(&self) -> &Arc<SourceRates> {
         &self.sources
     }
 
     /// Returns whether UDP requests beyond the limit get no reply.
-    #[must_use]
     pub const fn udp_silent(&self) -> bool {
         self.udp_silent
     }
@@ -159,7 +154,6 @@ impl Limits {
     /// Returns whether the client at a canonical address may do something now, and if so, counts it. Not inlined, so
     /// that trackers without limits pay nothing for it.
     #[inline(never)]
-    #[must_use]
     pub fn admit(&self, ip: IpAddr, activity: Activity, now: Now) -> bool {
         let Some(rate) = self.rates[activity.index()] else { return true };
         if self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip)) {
@@ -169,7 +163,6 @@ impl Limits {
     }
 
     /// Returns the rest of the client's rate at a canonical address, or `None` if it has no limit.
-    #[must_use]
     pub fn level(&self, ip: IpAddr, activity: Activity, now: Now) -> Option<Level> {
         let is_exempt = self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip));
         let rate = self.rates[activity.index()].filter(|_| !is_exempt)?;
@@ -199,7 +192,6 @@ impl Limits {
 }
 
 /// Returns a table that serves the networks without limits, if there are any.
-#[must_use]
 pub fn exempt(config: &LimitsConfig) -> Option<Arc<NetworkTable>> {
     let exempt =
         config.exempt.iter().filter_map(|network| Network::new(network.addr(), network.prefix_len()));
@@ -208,7 +200,6 @@ pub fn exempt(config: &LimitsConfig) -> Option<Arc<NetworkTable>> {
 }
 
 /// Returns the rate of an activity, if it has a limit.
-#[must_use]
 pub fn rate_of(config: &LimitsConfig, activity: Activity) -> Option<Rate> {
     rates(config)[activity.index()]
 }

@@ -90,7 +90,6 @@ impl Pace {
 
     /// Returns the pace of a worker that begins without peers. All clients come at once then, and would come back at
     /// once.
-    #[must_use]
     pub const fn cold() -> Self {
         Self { raise: 0, cold_ms: COLD_MS, behind_ms: 0 }
     }
@@ -119,7 +118,6 @@ impl Pace {
     }
 
     /// Returns the interval at this pace, between the usual one and the longest one. No interval is shortened.
-    #[must_use]
     pub fn interval_s(self, usual_s: u32, longest_s: u32) -> u32 {
         if self.raise == 0 {
             return usual_s;
@@ -130,19 +128,16 @@ impl Pace {
     }
 
     /// Returns how far intervals are raised, in thousandths.
-    #[must_use]
     pub const fn thousandths(self) -> u32 {
         self.raise
     }
 
     /// Returns whether intervals are spread after a cold start.
-    #[must_use]
     pub const fn is_cold(self) -> bool {
         self.cold_ms > 0
     }
 
     /// Returns how overloaded the worker is.
-    #[must_use]
     pub const fn overload(self) -> Overload {
         match self.behind_ms {
             SCRAPES_MS.. => Overload::Scrapes,

@@ -88,7 +88,6 @@ pub struct Request<'r> {
 impl<'r> Request<'r> {
     /// Returns a regular update with no optional field. A front end sets the fields of its protocol, so that a new
     /// field concerns only the protocols that send it.
-    #[must_use]
     pub const fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
         let (event, shown) = (Event::Update, Shown::Nothing);
         Self {
@@ -179,7 +178,6 @@ impl Terms {
 
 impl Policy {
     /// Creates the policy of a configuration, without lists.
-    #[must_use]
     pub fn new(config: Config) -> Self {
         let exempt = limits::exempt(&config.limits);
         Self {
@@ -201,7 +199,6 @@ impl Policy {
     }
 
     /// Returns whether the policy refuses all announces except those of leaving clients.
-    #[must_use]
     pub const fn is_draining(&self) -> bool {
         self.is_draining
     }
@@ -223,19 +220,16 @@ impl Policy {
     /// Returns whether the lists are only asked about torrents without a swarm, for requests that [say
     /// so](Request::is_torrent_checked_later).
     #[inline]
-    #[must_use]
     pub const fn permits_swarms(&self) -> bool {
         self.permits_swarms
     }
 
     /// Returns the lists, if there are any.
-    #[must_use]
     pub fn access(&self) -> Option<&Access> {
         self.access.as_deref()
     }
 
     /// Returns the text of a refusal for the client to show: the operator's own words, if any.
-    #[must_use]
     pub fn message(&self, refused: Refused) -> &str {
         let words = refused.reason.and_then(|reason| self.access()?.reason(reason));
         words.unwrap_or(refused.refusal.message())
@@ -249,7 +243,6 @@ impl Policy {
 
     /// Returns the private network of a client at a canonical address, if the peers of such networks are kept apart.
     #[inline]
-    #[must_use]
     pub fn network_apart(&self, ip: IpAddr) -> Option<PrivateNetwork> {
         if self.config.address.private == PrivateAddresses::Apart {
             address::private_network(ip)
@@ -259,20 +252,17 @@ impl Policy {
     }
 
     /// Returns whether the peers of a client at a canonical address have no limits.
-    #[must_use]
     pub fn is_exempt(&self, ip: IpAddr) -> bool {
         self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip))
     }
 
     /// Returns the limits of sources, if there are any.
     #[inline]
-    #[must_use]
     pub const fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
     }
 
     /// Returns the recent activity of the sources, if any rule depends on it.
-    #[must_use]
     pub fn sources(&self) -> Option<&Arc<SourceRates>> {
         let of_tokens = || self.tokens().map(Tokens::sources);
         self.limits().map(Limits::sources).or_else(of_tokens)
@@ -285,7 +275,6 @@ impl Policy {
     }
 
     /// Returns the rules about tokens, if there are any.
-    #[must_use]
     pub fn tokens(&self) -> Option<&Tokens> {
         self.tokens.as_deref()
     }
@@ -322,7 +311,6 @@ impl Policy {
     }
 
     /// Returns the configuration.
-    #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
@@ -418,7 +406,6 @@ impl Policy {
 
     /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same
     /// interval.
-    #[must_use]
     pub fn interval(&self, protocol: Protocol, pace: Pace) -> Interval {
         let terms = self.terms(protocol);
         let raised_s = pace.interval_s(terms.interval_s, terms.interval_s_max);
@@ -443,7 +430,6 @@ impl Policy {
 
     /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It grows with
     /// the interval, and never exceeds `interval_s`, the interval in the reply.
-    #[must_use]
     pub fn min_interval_s(&self, protocol: Protocol, pace: Pace, interval_s: u32) -> Option<u32> {
         let Terms { interval_s: usual_s, interval_s_max, min_interval_s, .. } = self.terms(protocol);
         let raised = u64::from(min_interval_s) * u64::from(pace.interval_s(usual_s, interval_s_max))

@@ -79,7 +79,6 @@ pub struct Stopwatch {
 
 impl Stopwatch {
     /// Creates a stopwatch that measures into `counters` by the exact clock `precise_ns`. The generator chooses the batches.
-    #[must_use]
     pub const fn new(counters: Arc<ProcessingCounters>, rng: fastrand::Rng, precise_ns: fn() -> u64) -> Self {
         Self { counters, left: 1, rng, precise_ns, started_ns: None }
     }

@@ -132,7 +132,6 @@ impl From<Rejection> for Refusal {
 
 impl Refusal {
     /// Returns the reason as text for the client to show.
-    #[must_use]
     pub const fn message(self) -> &'static str {
         match self {
             Self::UnusableAddress => "your address cannot be announced",
@@ -185,7 +184,6 @@ impl Refusal {
     }
 
     /// Returns the number of minutes after which a retry makes sense, if time alone may change the answer.
-    #[must_use]
     pub const fn retry_in_minutes(self) -> Option<u32> {
         match self {
             // Peers leave, or stop announcing and expire.

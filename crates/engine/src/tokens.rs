@@ -110,7 +110,6 @@ impl core::fmt::Debug for ReadToken {
 
 impl SocketToken {
     /// Returns a token that opened a WebSocket in another process. It is verified when it is needed.
-    #[must_use]
     pub fn resume(text: Option<&[u8]>) -> Self {
         let unread = |text: &[u8]| {
             // The token counts as one with an unknown key.
@@ -131,7 +130,6 @@ impl SocketToken {
     }
 
     /// Returns its memory in bytes.
-    #[must_use]
     pub fn held_bytes(&self) -> usize {
         let of = |token: &ReadToken| {
             size_of_val(token) + token.text.len() + token.claims.as_ref().map_or(0, Claims::list_bytes)
@@ -142,7 +140,6 @@ impl SocketToken {
 
 impl TokenMemory {
     /// Creates an empty memory of at most `bytes_max`.
-    #[must_use]
     pub fn new(key: HashKey, bytes_max: usize) -> Self {
         Self {
             cache: Cache::new(key, bytes_max),
@@ -153,19 +150,16 @@ impl TokenMemory {
     }
 
     /// Returns its memory in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.cache.bytes()
     }
 
     /// Returns the number of signatures that were good.
-    #[must_use]
     pub fn good_signatures(&self) -> u64 {
         self.good.load(Ordering::Relaxed)
     }
 
     /// Returns the number of signatures that were bad.
-    #[must_use]
     pub fn bad_signatures(&self) -> u64 {
         self.bad.load(Ordering::Relaxed)
     }
@@ -173,7 +167,6 @@ impl TokenMemory {
 
 impl Tokens {
     /// Returns the rules of a configuration for tokens with these keys, which verify `signatures_per_s` in all.
-    #[must_use]
     pub fn new(
         config: &TokensConfig,
         keys: KeySet,
@@ -193,26 +186,22 @@ impl Tokens {
     }
 
     /// Returns the same rules with other keys.
-    #[must_use]
     pub fn with_keys(&self, keys: KeySet) -> Self {
         let verifier = Verifier::new(keys, self.verifier.rules().clone());
         Self { verifier, ..self.clone() }
     }
 
     /// Returns the keys.
-    #[must_use]
     pub const fn keys(&self) -> &KeySet {
         self.verifier.keys()
     }
 
     /// Returns the memory of tokens.
-    #[must_use]
     pub const fn memory(&self) -> &Arc<TokenMemory> {
         &self.memory
     }
 
     /// Returns the recent activity of the sources.
-    #[must_use]
     pub const fn sources(&self) -> &Arc<SourceRates> {
         &self.sources
     }
@@ -509,7 +498,6 @@ const fn may_pass(refusal: Refusal) -> bool {
 const LEEWAY_S: u64 = 30;
 
 /// Returns the rules of a configuration about claims.
-#[must_use]
 pub fn rules(config: &TokensConfig) -> Rules {
     let text = |name: &Option<Name>| name.as_ref().map(ToString::to_string);
     Rules { issuer: text(&config.issuer), audience: text(&config.audience), leeway_s: LEEWAY_S }

@@ -80,7 +80,6 @@ struct Query {
 
 impl Responder {
     /// Creates a responder on the shared `store`. Connection ids are made from `key`.
-    #[must_use]
     pub fn new(context: Context, key: &ConnectionKey, store: impl Into<Arc<Store>>) -> Self {
         let (limits_v4, limits_v6) = Limits::both(context.policy.config());
         let front = Front { context, connection_ids: ConnectionIds::new(key), limits_v4, limits_v6 };

@@ -86,7 +86,6 @@ struct Inner {
 
 impl Responder {
     /// Creates a responder on the shared `swarms`.
-    #[must_use]
     pub fn new(context: Context<Presence>, swarms: Arc<Swarms>, dispatcher: Dispatcher) -> Self {
         let limits = limits(context.policy.config());
         let inner = Inner {
@@ -119,7 +118,6 @@ impl Responder {
 
     /// Registers a client that has connected from the canonical `ip` with this token. It is in no swarm before it
     /// announces.
-    #[must_use]
     pub fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken) -> Member {
         Member::new(handle, ip, self.inner.swarms.source(ip), token)
     }
@@ -190,19 +188,16 @@ impl Responder {
 
     /// Returns whether to ping a client whose queue is about to be drained. Another connection has announced the peer
     /// id of one of its peers, so the client may be dead.
-    #[must_use]
     pub fn is_ping_requested(&self, handle: Handle) -> bool {
         self.inner.dispatcher.is_ping_requested(handle)
     }
 
     /// Returns how many bytes are queued for a client that does not read them, see [`Dispatcher::backlog_bytes`].
-    #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
         self.inner.dispatcher.backlog_bytes(handle)
     }
 
     /// Returns how many bytes are queued for a client.
-    #[must_use]
     pub fn queued_bytes(&self, handle: Handle) -> usize {
         self.inner.dispatcher.queued_bytes(handle)
     }

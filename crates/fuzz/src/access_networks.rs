@@ -17,11 +17,8 @@ fn read(mut list: &[u8]) -> Option<Vec<Network>> {
     (faults.faulty == 0).then(|| networks.iter().collect())
 }
 
-/// Reads the input as a list of networks. A table of them refuses the ends of each network, and those of networks that
-/// are written as prefixes are read back as the same networks.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as a list of networks. A table of them refuses both ends of each, and prefixes are read back the
+/// same.
 pub fn access_networks(list: &[u8]) {
     let Some(networks) = read(list).filter(|networks| networks.len() <= 1000) else { return };
     let (denied, allowed) = (NetworkTable::new(None, &networks), NetworkTable::new(Some(&networks), &[]));

@@ -10,14 +10,10 @@ const NUMBERS: [u64; 3] = [1, 2, 3];
 const CAPACITY: usize = 8;
 const TORRENTS: u8 = 12;
 
-/// The maximum number of torrents that the reader asks for.
 const TORRENTS_MAX: usize = 3;
 
 /// Reads the input as a cursor. It is written as it was read, apart from leading zeros and the case of its digits. A reader with
 /// it is told what has changed, or to start over, and reaches the end of the log in a bounded number of steps.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn change_cursor(input: &[u8]) {
     let Ok(mut cursor) = String::from_utf8_lossy(input).parse::<Cursor>() else { return };
     assert_eq!(cursor.to_string().parse(), Ok(cursor));

@@ -12,11 +12,7 @@ const VERSION_BYTES_MAX: usize = 12;
 /// The time of all samples.
 const NOW_S: u32 = 1000;
 
-/// Reads each 20 bytes as the peer id of an announce. Everything that is shown of them is a name of a fixed list and a short
-/// version, and the shares add up.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads each 20 bytes as a peer id. Only listed names and short versions are shown, and the shares add up.
 pub fn client_software(input: &[u8]) {
     let mut clients = Clients::default();
     let (peer_ids, _) = input.as_chunks::<20>();

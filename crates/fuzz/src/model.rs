@@ -6,13 +6,11 @@ use std::collections::HashMap;
 use shoal_base::{Event, InfoHash};
 use shoal_wire::udp::Announce;
 
-/// All swarms of both families.
 #[derive(Debug, Default)]
 pub(crate) struct Model {
     swarms: HashMap<(bool, InfoHash), Swarm>,
 }
 
-/// One swarm: its peers, and whether each of them seeds.
 #[derive(Debug, Default)]
 pub(crate) struct Swarm {
     pub(crate) seeds: HashMap<SocketAddr, bool>,
@@ -39,14 +37,12 @@ impl Model {
         swarm
     }
 
-    /// Returns the numbers of seeders and leechers of a swarm, in the family of `ip`.
     pub(crate) fn counts(&self, ip: IpAddr, info_hash: InfoHash) -> [u32; 2] {
         self.swarms.get(&(ip.is_ipv4(), info_hash)).map_or([0; 2], Swarm::counts)
     }
 }
 
 impl Swarm {
-    /// Returns the numbers of seeders and leechers.
     pub(crate) fn counts(&self) -> [u32; 2] {
         let seeders = self.seeds.values().filter(|&&seeds| seeds).count();
         let leechers = self.seeds.len() - seeders;

@@ -10,9 +10,6 @@ use shoal_wire::proxy::{Decoded, HEADER_BYTES_MAX, decode, encode_v1, encode_v2}
 const APPENDED: IpAddr = IpAddr::V4(core::net::Ipv4Addr::new(192, 0, 2, 77));
 
 /// Reads each line of the input as a forwarding header, in every syntax.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn http_forwarded(input: &[u8]) {
     // A header field is part of a head, which is never longer than this.
     if input.len() > HEAD_BYTES_MAX {
@@ -46,9 +43,6 @@ fn check_hops(hops: &[Result<IpAddr, NoAddress>]) {
 }
 
 /// Decodes the input as a header of the PROXY protocol, and encodes the result again.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn proxy(bytes: &[u8]) {
     match decode(bytes) {
         Decoded::Incomplete => assert!(bytes.len() < HEADER_BYTES_MAX, "the input may still become a header"),

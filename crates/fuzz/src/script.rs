@@ -15,11 +15,8 @@ use core::net::SocketAddr;
 /// Where the first 8 bytes of a datagram come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Connection {
-    /// From the input.
     Raw,
-    /// The id that was issued to the client.
     Own,
-    /// The id that was issued to the next client.
     OfNext,
     /// An id that was issued to the client long ago.
     Stale,
@@ -56,7 +53,6 @@ pub(crate) const CLIENTS: [&str; 16] = [
     "0.0.0.0:1012",
 ];
 
-/// Returns the address of a client.
 pub(crate) fn address(client: usize) -> SocketAddr {
     CLIENTS[client % CLIENTS.len()].parse().expect("a constant address")
 }

@@ -5,11 +5,7 @@ use shoal_store::{Ages, Settings, Store, SwarmSet};
 
 const TIMEOUT_S: u32 = 2700;
 
-/// Reads the input as what follows a header, and as the content of a block whose checksums are right. All that can be
-/// read goes to a store.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as what follows a header, and as the content of a block with right checksums, into a store.
 pub fn snapshot(input: &[u8]) {
     let header = Header {
         timeout_s: TIMEOUT_S,
@@ -43,7 +39,6 @@ fn read(file: &[u8]) {
     assert!(bytes <= file.len() as u64, "no byte is damaged twice");
 }
 
-/// Reads the parts of a block, and adds them to a store.
 fn take(block: &Block) {
     let Some(set) = block.set() else { return };
     let parts: Vec<_> = block.parts().map_while(Result::ok).collect();

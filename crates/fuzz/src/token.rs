@@ -21,11 +21,8 @@ static VERIFIER: LazyLock<Verifier> = LazyLock::new(|| {
 
 static CACHE: LazyLock<Cache> = LazyLock::new(|| Cache::new(HashKey::new(&[7; HashKey::BYTES]), 1 << 16));
 
-/// Reads the input as the path and query of a client. A token is a part of them. If all of it but the signature is good,
-/// its claims are those of its time, and only a good signature verifies it; the cache then knows it and no other.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as the path and query of a client, with a token. The claims are good at their time only. Only a good
+/// signature verifies the token, and the cache then knows this token only.
 pub fn token(input: &[u8]) {
     let Some(token) = Url::split(input).token(b"jwt") else { return };
     assert!(input.windows(token.len()).any(|part| part == token));
@@ -44,9 +41,6 @@ pub fn token(input: &[u8]) {
 }
 
 /// Reads the input as a JWK set. Every key is used or left out for a reason.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn jwks(input: &[u8]) {
     let Ok(keys) = KeySet::parse(input) else { return };
     let value: serde_json::Value = serde_json::from_slice(input).expect("it was just parsed");

@@ -10,9 +10,6 @@ use shoal_access::torrents::{
 const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
 
 /// Reads the input as JSON, and compares the table with the document as a whole.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn torrent_json(document: &[u8]) {
     let (mut builder, mut faults, mut text) = (TableBuilder::default(), Faults::default(), document);
     let outcome = read_json(&mut text, &mut builder, &mut faults);
@@ -35,7 +32,6 @@ pub fn torrent_json(document: &[u8]) {
     }
 }
 
-/// Checks that the table has what the items name.
 fn check_items(items: &[Value], table: &TorrentTable) {
     for item in items {
         let name = match item {
@@ -50,9 +46,6 @@ fn check_items(items: &[Value], table: &TorrentTable) {
 }
 
 /// Reads the input as a feed, and checks the bounds of what it names.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn torrent_feed(document: &[u8]) {
     let (mut builder, mut links, mut faults) = (TableBuilder::default(), Links::default(), Faults::default());
     let mut text = document;

@@ -14,9 +14,6 @@ use shoal_wire::http::bencode;
 const KEY: HashKey = HashKey::new([1, 2, 3, 4]);
 
 /// Reads the input as a list, as a whole and in pieces, and compares the table with the lines.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn torrent_list(list: &[u8]) {
     let mut source = list;
     let mut bytes = Vec::new();
@@ -73,9 +70,6 @@ fn check_entry(entry: &Entry<'_>, line: &str) {
 }
 
 /// Reads the input as a .torrent file, and compares the outcome with the reader of bencoded replies.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn torrent_file(file: &[u8]) {
     let Ok(hashes) = info_hashes(file) else { return };
     assert!(!hashes.is_empty());

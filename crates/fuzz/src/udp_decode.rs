@@ -7,9 +7,6 @@ use shoal_wire::udp::{Reply, ReplyError, Request, RequestError};
 const PACKET_BYTES_MAX: usize = 65_507;
 
 /// Decodes the input as a request and as a reply, uses every part of the results, and encodes them again.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn udp_decode(packet: &[u8]) {
     if packet.len() > PACKET_BYTES_MAX {
         return;

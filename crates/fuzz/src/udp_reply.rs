@@ -43,9 +43,6 @@ struct Harness {
 }
 
 /// Runs the input as a script (see `script`) and checks every reply.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn udp_reply(input: &[u8]) {
     let Some((&choices, rest)) = input.split_first() else { return };
     let mut harness = Harness::new(choices);
@@ -93,7 +90,6 @@ impl Harness {
         }
     }
 
-    /// Returns the source and the bytes of the datagram of a step.
     fn datagram(&self, step: &Step<'_>) -> (SocketAddr, Vec<u8>) {
         let source = address(step.client);
         let issue = |client, unix_s| Some(self.connection_ids.issue(address(client).ip(), unix_s));
@@ -110,7 +106,6 @@ impl Harness {
         (source, datagram)
     }
 
-    /// Serves the batch and checks each reply, in the order of arrival.
     fn serve(&mut self, batch: &mut Vec<(SocketAddr, Vec<u8>)>) {
         let mut replies = vec![[0xee; REPLY_BYTES_MAX]; batch.len()];
         let mut exchanges: Vec<Exchange<'_>> = batch

@@ -45,9 +45,6 @@ impl Source for Unlimited {
 }
 
 /// Parses the input as a frame, answers it, and compares the eBPF program with its model if the kernel permits that.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn xdp_frame(input: &[u8]) {
     let Some((settings, frame)) = input.split_first() else { return };
     if !(FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&frame.len()) {

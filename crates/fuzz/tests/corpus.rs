@@ -41,3 +41,15 @@ fn every_corpus_belongs_to_a_target() {
         );
     }
 }
+
+#[test]
+fn every_target_is_wrapped_for_a_fuzzer() {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let manifest = fs::read_to_string(fuzz.join("Cargo.toml")).expect("a readable manifest");
+    let wrappers = files(&fuzz.join("fuzz_targets"));
+    assert_eq!(wrappers.len(), TARGETS.len());
+    for (target, _) in TARGETS {
+        assert!(wrappers.iter().any(|file| file.ends_with(format!("{target}.rs"))), "{target} has no file");
+        assert!(manifest.contains(&format!("name = \"{target}\"")), "fuzz/Cargo.toml has no {target}");
+    }
+}

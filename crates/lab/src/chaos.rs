@@ -188,7 +188,6 @@ impl ChaosArgs {
     }
 }
 
-/// The display of progress on standard error.
 struct Display {
     on_terminal: bool,
     events: usize,

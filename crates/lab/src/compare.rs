@@ -312,8 +312,7 @@ impl CompareArgs {
     }
 }
 
-/// Returns an interrupt that Ctrl-C requests: the first one after the current run, the second one at once, like
-/// SIGTERM.
+/// Returns an interrupt for signals. Ctrl-C stops after the current run, a second one or SIGTERM stops at once.
 fn interrupt_on_signals() -> Result<Arc<Interrupt>> {
     let interrupt = Arc::new(Interrupt::default());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot wait for signals")?;

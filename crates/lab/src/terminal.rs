@@ -6,8 +6,7 @@ use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use shoal_load::Progress;
 
-/// Writes `text` to standard output. It is not an error if the reader, such as `head`, has closed its end: the exit
-/// code is about the tracker, not about the reader.
+/// Writes `text` to stdout. A reader that has left, such as `head`, is no error: the exit code is about the tracker.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

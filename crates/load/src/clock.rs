@@ -10,15 +10,11 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts it.
-    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    /// Returns the nanoseconds since its start.
-    #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn now_ns(self) -> u64 {
         nanoseconds(self.0.elapsed())
@@ -26,22 +22,18 @@ impl Clock {
 }
 
 /// Returns a duration in nanoseconds. More than 500 years become the largest value.
-#[must_use]
 pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The CPU time of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CpuTime {
-    /// The time that it has used.
     pub(crate) used: Duration,
     /// How long it has waited for a processor that others kept busy; 0 if the kernel does not tell.
     pub(crate) waited: Duration,
 }
 
 impl CpuTime {
-    /// Returns the CPU time of this thread so far.
     pub(crate) fn of_thread() -> Self {
         let used = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default();
         // Three numbers: nanoseconds on a processor, nanoseconds in its run queue, and the number of time slices.
@@ -50,8 +42,7 @@ impl CpuTime {
         Self { used, waited: Duration::from_nanos(waited_ns.unwrap_or(0)) }
     }
 
-    /// Returns how long a processor has been busy so far, with any thread and with the work of the kernel itself; 0 if
-    /// the kernel does not tell.
+    /// Returns how long a processor has been busy, the kernel's own work included; 0 if the kernel does not tell.
     pub(crate) fn of_processor(processor: usize) -> Self {
         let name = format!("cpu{processor}");
         let statistics = std::fs::read_to_string("/proc/stat").unwrap_or_default();

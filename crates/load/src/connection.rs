@@ -19,8 +19,7 @@ use crate::report::ConnectionFailures;
 use crate::tally::Kind;
 use crate::tls::TlsClient;
 
-/// A slot for a connection, which may be open. `D` holds the properties of a request in flight that only its protocol
-/// needs.
+/// A slot for a connection. `D` holds what only its protocol needs to know of a request in flight.
 #[derive(Debug)]
 pub(crate) struct Connection<D> {
     socket: Option<OwnedFd>,
@@ -36,7 +35,6 @@ pub(crate) struct Connection<D> {
     pub(crate) requests: VecDeque<Pending<D>>,
     /// Whether it has carried a reply.
     pub(crate) is_proven: bool,
-    /// Whether its slot is in a queue.
     pub(crate) is_queued: bool,
     /// Received and decrypted bytes that have not been read yet.
     pub(crate) input: Vec<u8>,
@@ -45,48 +43,36 @@ pub(crate) struct Connection<D> {
     sent: usize,
 }
 
-/// A request in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pending<D> {
     /// When the request should have left.
     pub(crate) due_ns: u64,
-    /// When it was written.
     pub(crate) sent_ns: u64,
     pub(crate) kind: Kind,
     /// The peer that announces, or a peer of the first torrent of a scrape.
     pub(crate) peer: u32,
-    /// The number of info hashes of a scrape.
     pub(crate) hashes: u8,
-    /// Other properties that the reply is checked against.
     pub(crate) details: D,
 }
 
-/// Options of the socket of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketOptions {
-    /// Sends small pieces at once (`TCP_NODELAY`).
     pub(crate) no_delay: bool,
     /// The size of the receive buffer, if not the default of the kernel.
     pub(crate) recv_buffer_bytes: Option<usize>,
 }
 
-/// The stage of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Closed,
-    /// TCP connects.
     Connecting,
-    /// TLS handshakes.
     Handshaking,
-    /// The upgrade to a WebSocket is in flight.
     Upgrading,
-    /// It can carry requests.
     Open,
     /// Nothing is in flight; the tracker is about to close it.
     Closing,
 }
 
-/// The reason why a connection fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Refused,
@@ -95,17 +81,14 @@ pub(crate) enum Fault {
     Closed,
     Timeout,
     Tls(String),
-    /// The upgrade failed, or the protocol was violated.
     WebSocket(String),
     /// An error of this host.
     Other(Errno),
 }
 
-/// The outcome of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Received {
     Nothing,
-    /// Bytes, and whether there may be more.
     Bytes {
         more: bool,
     },
@@ -132,7 +115,6 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Begins a connection. Returns the socket.
     pub(crate) fn open(
         &mut self,
         from: SocketAddr,
@@ -166,7 +148,6 @@ impl<D> Connection<D> {
         Ok(socket.as_fd())
     }
 
-    /// Completes the connect of TCP.
     pub(crate) fn complete_connect(&mut self) -> Result<(), Fault> {
         if let Some(socket) = &self.socket {
             sockopt::socket_error(socket).and_then(|error| error).map_err(Fault::of)?;
@@ -175,7 +156,6 @@ impl<D> Connection<D> {
         self.flush()
     }
 
-    /// Returns the stage that follows the connect of TCP.
     fn stage_after_connect(&self) -> Stage {
         if self.session.is_some() { Stage::Handshaking } else { Stage::Open }
     }
@@ -200,8 +180,7 @@ impl<D> Connection<D> {
         Ok(())
     }
 
-    /// Sends as much output as the socket accepts. An event tells when it accepts more. A connection to the own host is
-    /// established before its event comes, and accepts its first bytes at once.
+    /// Sends as much output as the socket accepts. A connection to this host accepts bytes before its first event.
     pub(crate) fn flush(&mut self) -> Result<(), Fault> {
         self.collect_tls();
         let Some(socket) = &self.socket else { return Ok(()) };
@@ -223,8 +202,7 @@ impl<D> Connection<D> {
         Ok(())
     }
 
-    /// Sends bytes like [`Connection::write`] and [`Connection::flush`], but without a copy if there is no other output
-    /// and the socket accepts them.
+    /// Sends bytes, without a copy if there is no other output and the socket accepts them.
     pub(crate) fn send(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
         if self.session.is_none()
             && self.stage == Stage::Open
@@ -255,7 +233,6 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Returns empty buffers to the spares.
     pub(crate) fn return_buffers(&mut self, spares: &mut Vec<Vec<u8>>) {
         for buffer in [&mut self.input, &mut self.output] {
             if buffer.is_empty() && buffer.capacity() > 0 {
@@ -264,20 +241,18 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Returns the socket, if there is one.
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         self.socket.as_ref().map(AsFd::as_fd)
     }
 
-    /// Moves the output of the TLS session to the output of the connection.
     fn collect_tls(&mut self) {
         if let Some(session) = &mut self.session {
             while session.wants_write() && session.write_tls(&mut self.output).is_ok_and(|bytes| bytes > 0) {}
         }
     }
 
-    /// Reads from the socket by way of `buffer`. After the tracker has shut down its side (`is_ending`), nothing more
-    /// will come.
+    /// Reads from the socket through `buffer`. Nothing more comes once the tracker has shut down its side
+    /// (`is_ending`).
     pub(crate) fn receive(&mut self, buffer: &mut [u8], is_ending: bool) -> Result<Received, Fault> {
         let Some(socket) = &self.socket else { return Ok(Received::Nothing) };
         let bytes = match rustix::io::read(socket, &mut *buffer) {
@@ -300,7 +275,6 @@ impl<D> Connection<D> {
         Ok(if is_ending && !more { Received::End } else { Received::Bytes { more } })
     }
 
-    /// Removes the first `bytes` of the input.
     pub(crate) fn consume(&mut self, bytes: usize) {
         if bytes == self.input.len() {
             self.input.clear();
@@ -309,7 +283,6 @@ impl<D> Connection<D> {
         }
     }
 
-    /// Closes the connection, if there is one, properly or by a reset.
     pub(crate) fn close(&mut self, reset: bool) {
         if let Some(socket) = &self.socket {
             if reset {
@@ -353,8 +326,7 @@ fn decrypt(
     Ok(is_closed)
 }
 
-/// Returns a socket that is bound to an address. It is bound to a port only when it connects, so that each tracker can
-/// have all ports of each address.
+/// Returns a socket bound to an address. Connecting chooses its port, so that each tracker can have all ports.
 fn bind(from: SocketAddr) -> Result<OwnedFd, Fault> {
     let family = if from.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -365,7 +337,6 @@ fn bind(from: SocketAddr) -> Result<OwnedFd, Fault> {
     Ok(socket)
 }
 
-/// Checks that connections can come from an address.
 pub(crate) fn check_local(from: SocketAddr) -> Result<(), OpenError> {
     match bind(from) {
         Ok(_) => Ok(()),
@@ -374,7 +345,6 @@ pub(crate) fn check_local(from: SocketAddr) -> Result<(), OpenError> {
 }
 
 impl Fault {
-    /// Counts a fault of this kind.
     pub(crate) fn count(&self, failures: &mut ConnectionFailures) {
         *match self {
             Self::Refused => &mut failures.refused,

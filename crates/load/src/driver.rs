@@ -1,26 +1,21 @@
 //! The run of one worker, whatever the protocol.
 //!
-//! A [`Driver`] carries out the orders of a session on the thread of a worker. It owns everything that does not
-//! depend on the protocol: how the tracker is filled, the closed loop and the open loop, timeouts, how a silent
-//! tracker is noticed, how a run is drained and how it ends. A [`Protocol`] owns sockets and requests in flight. It
-//! supplies which request is sent, how a reply is checked, and what has failed. The driver is generic over it, so
-//! that no call is dynamic.
+//! A [`Driver`] carries out the orders of a session: fill, closed loop, open loop. It owns the timeouts, the detection
+//! of a silent tracker, and the end of a run. A [`Protocol`] owns the sockets and the requests in flight: it chooses
+//! each request and checks each reply. Both share a [`Run`]: the peers, the tally, and the last sign of life. The
+//! driver is generic, so that no call is dynamic.
 //!
-//! Each order begins with [`Protocol::begin`] and ends with [`Protocol::end`]. In between the driver repeats one round:
+//! Between [`Protocol::begin`] and [`Protocol::end`] the driver repeats one round:
 //!
 //! 1. [`Protocol::expire`] gives up requests that have timed out, several times per timeout.
-//! 2. The round ends the loop if the user has cancelled the run, or if its time or its requests are used up.
-//! 3. [`Protocol::connect_all`], [`Protocol::fill`] or [`Protocol::send`] sends requests. The loops decide how many
-//!    and when, the protocol decides which.
-//! 4. [`Protocol::connect`] opens connections that are due, and [`Protocol::receive`] waits for replies and checks
-//!    them.
-//! 5. If no reply has come for too long although some are due, the run fails with [`Protocol::why_silent`].
+//! 2. The loop ends if the user has cancelled the run, or if its time or its requests are used up.
+//! 3. [`Protocol::connect_all`], [`Protocol::fill`] or [`Protocol::send`] sends requests.
+//! 4. [`Protocol::connect`] opens connections that are due, and [`Protocol::receive`] checks replies.
+//! 5. If replies are due and none has come for too long, the run fails with [`Protocol::why_silent`].
 //!
-//! After a loop the driver drains: it repeats steps 1, 4 and 5 without new connections until
-//! [`Protocol::is_drained`]. If no reply comes to the last requests, [`Protocol::check_alive`] tells a tracker that
-//! has died from one that lost them. At last [`Protocol::finish`] measures what can only be measured at the end.
-//!
-//! A [`Run`] is what both share: the peers of the worker, the tally, and the time of the last sign of life.
+//! Then it drains: it repeats steps 1, 4 and 5 without new connections until [`Protocol::is_drained`]. If the last
+//! requests get no reply, [`Protocol::check_alive`] tells whether the tracker has died. [`Protocol::finish`] measures
+//! the rest.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,7 +36,6 @@ use crate::{Mix, Plan};
 
 /// A protocol of trackers, as a client uses it.
 pub(crate) trait Protocol {
-    /// How the loops pace this protocol.
     const PACING: Pacing;
 
     /// Checks that the tracker can be reached, before the first run. Returns why it cannot.
@@ -50,14 +44,11 @@ pub(crate) trait Protocol {
     /// Prepares a run. Returns why it cannot begin.
     fn begin(&mut self, run: &mut Run, order: &Order) -> Result<(), String>;
 
-    /// Returns the number of requests that wait for a reply.
     fn in_flight(&self) -> usize;
 
-    /// Returns how a closed loop uses a window of `requests`.
     fn window(&self, requests: usize) -> Window;
 
-    /// Opens connections before anything else is done. Returns how long to wait before the next call, or `None` once
-    /// all are open. A protocol that opens connections when it needs them has nothing to do here.
+    /// Opens connections ahead of all else. Returns how long to wait before the next call, or `None` once all are open.
     fn connect_all(&mut self, _run: &mut Run, _now_ns: u64) -> Result<Option<u64>, String> {
         Ok(None)
     }
@@ -68,14 +59,11 @@ pub(crate) trait Protocol {
     /// Sends up to `batch.requests` requests. Returns how many, or `None` if nothing can be sent until a reply comes.
     fn send(&mut self, run: &mut Run, batch: Batch<'_>) -> Option<usize>;
 
-    /// Opens connections that are due.
     fn connect(&mut self, _run: &mut Run) {}
 
-    /// Checks the replies that are there, or that come within `wait_ns`. Returns how many there were. Where events of
-    /// connections announce replies, this is the number of events.
+    /// Checks replies that come within `wait_ns`. Returns how many came, or how many events if events announce replies.
     fn receive(&mut self, run: &mut Run, wait_ns: u64) -> Result<usize, String>;
 
-    /// Gives up requests that have waited for longer than the timeout.
     fn expire(&mut self, run: &mut Run, now_ns: u64);
 
     /// Returns whether a run goes on until its time is up, even if all of its requests have been sent.
@@ -102,46 +90,35 @@ pub(crate) trait Protocol {
     /// Ends a run: gives up what is still in flight, so that a late reply is not taken for one of the next run.
     fn end(&mut self, run: &mut Run, order: &Order);
 
-    /// Returns the CPU time that the worker has used.
     fn cpu_time(&self) -> CpuTime {
         CpuTime::of_thread()
     }
 
-    /// Returns the most likely reason why no reply comes.
     fn why_silent(&self, run: &Run) -> String;
 }
 
-/// How the loops pace a protocol.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pacing {
-    /// Batches of a closed loop in one round.
     pub(crate) closed: Batches,
-    /// Batches of an open loop in one round.
     pub(crate) open: Batches,
     /// Whether a batch can take so long that the next one needs a new time: opening a connection does.
     pub(crate) slow_batches: bool,
-    /// Whether a request of an open loop that finds no free slot waits for one, up to its timeout. Otherwise it counts
-    /// as lost at once.
+    /// Whether a request of an open loop waits for a free slot, up to its timeout, instead of counting as lost.
     pub(crate) waits_for_slot: bool,
     /// How long before the next arrival an open loop stops sleeping, because a sleep ends late.
     pub(crate) spin_ns: u64,
-    /// How often [`Protocol::expire`] is called in one timeout.
     pub(crate) expiries_per_timeout: u64,
 }
 
 /// How many requests are sent between two looks for replies.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batches {
-    /// Most requests of a batch.
     pub(crate) requests_max: usize,
-    /// Most batches of a round.
     pub(crate) per_round_max: usize,
 }
 
-/// How a closed loop uses its window.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
-    /// Most requests in flight.
     pub(crate) requests: usize,
     /// The loop sends as soon as there is space for so many requests.
     pub(crate) batch_min: usize,
@@ -149,17 +126,14 @@ pub(crate) struct Window {
     pub(crate) pause_from: Option<usize>,
 }
 
-/// Requests that are sent together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Batch<'a> {
-    /// Most requests to send.
     pub(crate) requests: usize,
     pub(crate) now_ns: u64,
     /// When they are due, if that is not now.
     pub(crate) arrivals: Option<&'a Arrivals>,
 }
 
-/// One worker of the generator.
 pub(crate) struct Driver<P> {
     protocol: P,
     run: Run,
@@ -180,7 +154,6 @@ pub(crate) struct Run {
     pub(crate) alive_ns: u64,
     /// Whether a connection has failed since then.
     pub(crate) is_troubled: bool,
-    /// Whether connections are opened, and nothing else yet.
     pub(crate) is_connecting: bool,
     /// Which peers have to be announced while the tracker is filled; otherwise `None`.
     pub(crate) fill: Option<Fill>,
@@ -208,12 +181,10 @@ impl<P: Protocol> Driver<P> {
         Self { protocol, run }
     }
 
-    /// Checks that the tracker can be reached. Returns why it cannot.
     pub(crate) fn probe(&mut self) -> Result<(), String> {
         self.protocol.probe(&mut self.run)
     }
 
-    /// Carries out an order and returns the counts.
     pub(crate) fn carry_out(&mut self, order: &Order) -> Tally {
         let Self { protocol, run } = self;
         run.tally = Tally::default();
@@ -252,7 +223,6 @@ impl<P: Protocol> Driver<P> {
         std::mem::take(&mut run.tally)
     }
 
-    /// Opens every connection.
     fn connect_all(&mut self) -> Result<(), String> {
         let Self { protocol, run } = self;
         while let Some(now_ns) = run.next_round(protocol, None) {
@@ -262,7 +232,6 @@ impl<P: Protocol> Driver<P> {
         Ok(())
     }
 
-    /// Announces every peer as started.
     fn fill(&mut self) -> Result<(), String> {
         let Self { protocol, run } = self;
         let peers = run.peers.len();
@@ -278,7 +247,6 @@ impl<P: Protocol> Driver<P> {
         Ok(())
     }
 
-    /// Keeps a number of requests in flight.
     fn closed(&mut self, requests: usize, timing: Timing) -> Result<(), String> {
         let Self { protocol, run } = self;
         let (window, batches_max) = (protocol.window(requests), P::PACING.closed.per_round_max);
@@ -311,7 +279,6 @@ impl<P: Protocol> Driver<P> {
         Ok(())
     }
 
-    /// Sends at a fixed rate.
     fn open(&mut self, rate: f64, timing: Timing) -> Result<(), String> {
         let Self { protocol, run } = self;
         let Pacing { open: batches, slow_batches, waits_for_slot, spin_ns, .. } = P::PACING;
@@ -350,7 +317,6 @@ impl<P: Protocol> Driver<P> {
         Ok(())
     }
 
-    /// Waits for the replies that are due when a loop ends.
     fn drain(&mut self) -> Result<(), String> {
         let Self { protocol, run } = self;
         protocol.stop();
@@ -372,7 +338,6 @@ impl<P: Protocol> Driver<P> {
 }
 
 impl Run {
-    /// Returns the state of worker `index`, whose peers are divided among `sockets`.
     pub(crate) fn new(plan: &Plan, mix: Mix, sockets: usize, shared: Arc<Shared>, index: usize) -> Self {
         let peers_seed = plan.seed.wrapping_add(index as u64);
         Self {
@@ -397,33 +362,27 @@ impl Run {
         self.shared.clock.now_ns()
     }
 
-    /// Returns the number of this worker.
     pub(crate) fn index(&self) -> usize {
         self.index
     }
 
-    /// Returns how long a reply is waited for.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_nanos(self.rules.timeout_ns)
     }
 
-    /// Returns how long the tracker has given no sign of life.
     pub(crate) fn silence(&self) -> Duration {
         Duration::from_nanos(self.now_ns() - self.alive_ns)
     }
 
-    /// Returns whether the user has cancelled the run.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.shared.cancel.load(Ordering::Relaxed)
     }
 
-    /// Returns how long the end of a run waits for replies at most.
     pub(crate) fn drain_ns_max(&self) -> u64 {
         let timeout_ns = self.rules.timeout_ns;
         if self.is_cancelled() { timeout_ns.min(CANCELLED_DRAIN_NS_MAX) } else { timeout_ns }
     }
 
-    /// Draws the kind of the next request by the weights of the mix.
     pub(crate) fn draw_kind(&mut self) -> Kind {
         let Mix { connect, announce, scrape } = self.mix;
         let drawn = self.random.random_range(0..connect + announce + scrape);
@@ -446,17 +405,14 @@ impl Run {
         }
     }
 
-    /// Returns whether the mix consists of connects.
     pub(crate) fn has_only_connects(&self) -> bool {
         self.mix.announce + self.mix.scrape == 0
     }
 
-    /// Draws the number of info hashes of a scrape.
     pub(crate) fn draw_scrape_hashes(&mut self) -> u8 {
         self.random.random_range(1..=self.scrape_hashes_max)
     }
 
-    /// Records a sign of life.
     pub(crate) fn note_alive(&mut self, now_ns: u64) {
         (self.alive_ns, self.is_troubled) = (now_ns, false);
     }
@@ -471,7 +427,6 @@ impl Run {
         is_late
     }
 
-    /// Counts a good reply.
     pub(crate) fn note_good(&mut self, kind: Kind, due_ns: u64, now_ns: u64) {
         let latency_ns = now_ns.saturating_sub(due_ns);
         self.tally.responses.count(kind);
@@ -484,13 +439,11 @@ impl Run {
         self.live().add(replies);
     }
 
-    /// Records the latency of one of them.
     pub(crate) fn note_latency(&mut self, latency_ns: u64) {
         self.tally.latency.record(latency_ns);
         self.live().record_latency(latency_ns);
     }
 
-    /// Notes the number of peers that the tracker counts in the swarm of a peer.
     pub(crate) fn note_swarm(&mut self, peer: u32, counted: u64) {
         if let Some(swarm) = self.tally.swarms.get_mut(self.peers.torrent(peer) as usize) {
             swarm.note(counted);
@@ -505,7 +458,6 @@ impl Run {
         }
     }
 
-    /// Runs `act` without counting what it does.
     pub(crate) fn uncounted<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         let (tally, alive_ns) = (std::mem::take(&mut self.tally), self.alive_ns);
         let result = act(self);
@@ -513,7 +465,6 @@ impl Run {
         result
     }
 
-    /// Gives up requests that have timed out, if it is time to look for them.
     pub(crate) fn expire<P: Protocol>(&mut self, protocol: &mut P, now_ns: u64) {
         if now_ns < self.next_expiry_ns {
             return;
@@ -534,7 +485,6 @@ impl Run {
         Ok(replies)
     }
 
-    /// Fails once the tracker has been silent for too long.
     fn check_silence<P: Protocol>(&mut self, protocol: &P) -> Result<(), String> {
         let (now_ns, is_idle) = (self.now_ns(), protocol.in_flight() == 0);
         if is_idle && !self.is_troubled {
@@ -567,7 +517,6 @@ impl Run {
 }
 
 impl Batch<'_> {
-    /// Returns when the request at this position is due.
     pub(crate) fn due_ns(&self, position: usize) -> u64 {
         self.arrivals.map_or(self.now_ns, |arrivals| arrivals.at(position))
     }

@@ -22,36 +22,28 @@ use crate::session::{OpenError, Session};
 use crate::stream::{check_descriptors, require_path, require_printable, require_requests};
 use client::Client;
 
-/// The settings of a load over HTTP in addition to the [`Plan`].
-///
-/// Of the plan, the weight of connects and the I/O back end have no meaning here. A socket of a worker is one of its
-/// source addresses, over which its connections spread.
+/// The settings of a load over HTTP. The connects and the I/O back end of the [`Plan`] have no meaning here. A socket
+/// of a worker is one of its source addresses, over which its connections spread.
 #[derive(Clone, Debug, Serialize)]
 pub struct HttpSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
     #[serde(skip)]
     pub host: String,
-    /// The path of announces, such as `/announce`.
     pub announce_path: String,
-    /// The path of scrapes.
     #[serde(skip)]
     pub scrape_path: String,
-    /// TLS, if the load uses it.
     #[serde(flatten, serialize_with = "crate::tls::serialize")]
     pub tls: Option<TlsSettings>,
     /// The number of connections of each worker.
     #[serde(rename = "connections_per_worker")]
     pub connections: NonZeroUsize,
-    /// The number of requests in flight on a connection at once.
     pub pipelining: NonZeroUsize,
-    /// How connections are used.
     #[serde(skip)]
     pub reuse: Reuse,
     /// Whether connections are reset instead of closed properly, which frees the memory of both hosts at once.
     pub reset: bool,
 }
 
-/// How a connection is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// For all requests, one after the other (keep-alive).
@@ -65,13 +57,9 @@ pub enum Reuse {
 /// Most connections of a worker. This host does not have more ports on its loopback addresses for one tracker.
 pub const CONNECTIONS_MAX: usize = 1 << 20;
 
-/// Most requests in flight on a connection.
 pub const PIPELINING_MAX: usize = 1024;
 
 /// Creates the peers, and opens one connection for each worker to find out whether the tracker is there.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or the tracker does not answer.
 pub fn open(plan: &Plan, settings: &HttpSettings) -> Result<Session, OpenError> {
     plan.check()?;
     settings.check(plan)?;

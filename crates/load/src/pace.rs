@@ -5,9 +5,7 @@ use std::time::Duration;
 /// When a run of one worker is over, whichever comes first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timing {
-    /// At this time.
     pub(crate) end_ns: u64,
-    /// After this many requests.
     pub(crate) requests_max: u64,
 }
 
@@ -16,14 +14,11 @@ pub(crate) struct Timing {
 pub struct Arrivals {
     began_ns: u64,
     spacing_ns: f64,
-    /// How many have passed.
     passed: u64,
 }
 
-/// A short sleep while many requests are in flight, so that replies gather.
-///
-/// A generator that wakes up for each reply uses up its own time, and that of the tracker, which would have to wake a
-/// thread with every reply.
+/// A short sleep while many requests are in flight. Without it, each reply would wake a thread of the generator, and of
+/// the tracker.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pause {
     window: usize,
@@ -31,7 +26,6 @@ pub(crate) struct Pause {
 }
 
 impl Timing {
-    /// Returns how many more requests may be sent.
     pub(crate) fn left(&self, requests: u64) -> usize {
         usize::try_from(self.requests_max.saturating_sub(requests)).unwrap_or(usize::MAX)
     }
@@ -39,12 +33,10 @@ impl Timing {
 
 impl Arrivals {
     /// Returns arrivals from now on, `rate` per second. The rate is above 0.
-    #[must_use]
     pub fn new(now_ns: u64, rate: f64) -> Self {
         Self { began_ns: now_ns, spacing_ns: 1e9 / rate, passed: 0 }
     }
 
-    /// Returns how many requests arrive in a period.
     pub(crate) fn within(rate: f64, time: Duration) -> usize {
         #[expect(
             clippy::cast_possible_truncation,
@@ -56,7 +48,6 @@ impl Arrivals {
     }
 
     /// Returns when the arrival after `ahead` others is due.
-    #[must_use]
     pub fn at(&self, ahead: usize) -> u64 {
         #[expect(clippy::cast_precision_loss, reason = "no run has 2^53 arrivals")]
         let since_ns = (self.passed + ahead as u64) as f64 * self.spacing_ns;
@@ -69,7 +60,6 @@ impl Arrivals {
         self.began_ns.saturating_add(since_ns)
     }
 
-    /// Returns how many arrivals are due and have not passed.
     pub(crate) fn due(&self, now_ns: u64) -> usize {
         if now_ns < self.at(0) {
             return 0;
@@ -84,7 +74,6 @@ impl Arrivals {
         usize::try_from(arrived.saturating_sub(self.passed)).unwrap_or(usize::MAX)
     }
 
-    /// Lets the next `count` arrivals pass.
     pub fn pass(&mut self, count: usize) {
         self.passed += count as u64;
     }

@@ -14,41 +14,31 @@ use crate::clock::nanoseconds;
 /// The load on one tracker, except its pace and its length, which each run has of its own.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// The tracker.
     pub target: SocketAddr,
-    /// Torrents and peers.
     pub population: Population,
-    /// How often each kind of request is sent.
     pub mix: Mix,
     /// The number of peers that an announce asks for. A negative number leaves it to the tracker.
     pub numwant: i32,
     /// Most info hashes in a scrape. Each scrape has one to this many.
     pub scrape_hashes_max: usize,
-    /// The addresses that requests come from.
     pub sources: Sources,
     /// One thread for each entry, bound to the processor if the entry names one.
     pub workers: Vec<Option<usize>>,
-    /// The same seed creates the same population and draws requests in the same way. The order of requests also
-    /// depends on when replies come.
+    /// The same seed creates the same population and draws the same requests. Their order also depends on the replies.
     pub seed: u64,
-    /// The I/O back end of the generator (UDP).
     pub io: Backend,
     /// A request counts as lost after this time without a reply.
     pub timeout: Duration,
-    /// Whether a reply that contains the announcing peer itself counts as wrong. Some trackers send such replies by
-    /// design.
+    /// Whether a reply with the announcing peer itself counts as wrong. Some trackers send such replies by design.
     pub own_address_is_wrong: bool,
 }
 
-/// Torrents, and the peers in them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
-    /// The number of torrents.
     pub torrents: u32,
     /// The number of peers at any moment, over all torrents. A peer is in one torrent.
     pub peers: u32,
-    /// How peers are distributed over the torrents.
     pub popularity: Popularity,
     /// The share of peers that are seeders from the start, 0 to 1.
     pub seeder_share: f64,
@@ -60,11 +50,9 @@ pub struct Population {
     pub vanish_share: f64,
 }
 
-/// How likely a peer is to be in each torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Popularity {
-    /// All torrents are equally likely.
     Uniform,
     /// Torrent n has weight n^-exponent.
     Zipf {
@@ -98,17 +86,13 @@ pub enum Popularity {
 pub struct Mix {
     /// Connects. With weight 0, clients still send those that they need.
     pub connect: u32,
-    /// Announces.
     pub announce: u32,
-    /// Scrapes.
     pub scrape: u32,
 }
 
-/// The addresses that requests come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
-    /// The first address. Sockets take the following ones in turn, which this host must also have. It has 16 million
-    /// loopback addresses of IPv4.
+    /// The first address. Sockets take the next ones in turn. A host has 16 million loopback addresses of IPv4.
     pub first: IpAddr,
     /// The number of different addresses of all workers together; at most one for each socket.
     pub addresses: NonZeroUsize,
@@ -116,7 +100,6 @@ pub struct Sources {
     pub sockets_per_worker: NonZeroUsize,
 }
 
-/// How fast requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Pace {
@@ -125,8 +108,7 @@ pub enum Pace {
         /// The number of requests in flight of each worker.
         window: usize,
     },
-    /// At a fixed rate, whatever the tracker does. Latency counts from when a request should have left, so that a stall
-    /// shows in full.
+    /// At a fixed rate. Latency counts from when a request should have left, so that a stall shows in full.
     Open {
         /// Requests per second of all workers together.
         rate: f64,
@@ -136,21 +118,15 @@ pub enum Pace {
 /// When a run ends by itself, whichever comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
-    /// After this time.
     pub after: Option<Duration>,
-    /// After this many requests.
     pub requests: Option<u64>,
 }
 
-/// An error: a plan is impossible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{what} cannot be {found}: {accepted}")]
 pub struct PlanError {
-    /// The setting.
     pub what: &'static str,
-    /// Its value.
     pub found: String,
-    /// The values that are accepted.
     pub accepted: String,
 }
 
@@ -171,10 +147,6 @@ const SCRAPE_HASHES_MAX: usize = 74;
 const WORKERS_MAX: usize = 1024;
 
 impl Plan {
-    /// Checks that the plan is possible.
-    ///
-    /// # Errors
-    /// If a setting is impossible, with its value and the accepted values.
     pub fn check(&self) -> Result<(), PlanError> {
         self.population.check()?;
         let Mix { connect, announce, scrape } = self.mix;
@@ -197,7 +169,6 @@ impl Plan {
 }
 
 impl Plan {
-    /// Returns the number of peers that worker `index` simulates.
     pub(crate) fn peers_of(&self, index: usize) -> usize {
         let (workers, peers) = (self.workers.len(), self.population.peers as usize);
         peers / workers + usize::from(index < peers % workers)
@@ -208,7 +179,6 @@ impl Plan {
         SmallRng::seed_from_u64(self.seed ^ 0x6c6f_6164 ^ (index as u64) << 32)
     }
 
-    /// Returns the addresses that the sockets of a worker are bound to.
     pub(crate) fn local_addrs(&self, worker: usize) -> Vec<SocketAddr> {
         let (sockets, addresses) = (self.sources.sockets_per_worker.get(), self.sources.addresses.get());
         let ip = |number| self.sources.nth(number % addresses).expect("the plan was checked");
@@ -257,7 +227,6 @@ impl Sources {
         require(stays, "number of source addresses", addresses, "so many as there are from the first one on")
     }
 
-    /// Returns the address `step` places after the first.
     fn nth(&self, step: usize) -> Option<IpAddr> {
         match self.first {
             IpAddr::V4(first) => {
@@ -278,13 +247,11 @@ impl Rules {
         }
     }
 
-    /// Returns whether a reply may contain this number of peers.
     pub(crate) fn allows(&self, peers: usize) -> bool {
         usize::try_from(self.numwant).map_or(true, |wanted| peers <= wanted)
     }
 }
 
-/// Returns an error unless a condition holds.
 pub(crate) fn require(
     holds: bool,
     what: &'static str,

@@ -12,22 +12,18 @@ use rustix::io::Errno;
 
 use crate::OpenError;
 
-/// The epoll instance of one worker.
 pub(crate) struct Poll {
     epoll: OwnedFd,
     events: Vec<Event>,
 }
 
-/// An event of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectionEvent {
     pub(crate) slot: usize,
-    /// The number of connections that the slot has held.
     pub(crate) generation: u32,
     pub(crate) flags: EventFlags,
 }
 
-/// Most events of one wait.
 const EVENTS_MAX: usize = 512;
 
 impl Poll {
@@ -37,20 +33,17 @@ impl Poll {
         Ok(Self { epoll, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Registers a socket until it is closed. It is edge-triggered and for all events, so that it is registered once
-    /// and never changed.
+    /// Registers a socket until it is closed: edge-triggered and for all events, so that this never has to change.
     pub(crate) fn add(&self, socket: BorrowedFd<'_>, slot: usize, generation: u32) -> Result<(), Errno> {
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let data = EventData::new_u64((slot as u64) << 32 | u64::from(generation));
         epoll::add(&self.epoll, socket, data, flags)
     }
 
-    /// Unregisters a socket.
     pub(crate) fn remove(&self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         epoll::delete(&self.epoll, socket)
     }
 
-    /// Waits for events for up to `wait_ns`. Returns how many there are.
     pub(crate) fn wait(&mut self, wait_ns: u64) -> Result<usize, Errno> {
         let wait = Timespec::try_from(Duration::from_nanos(wait_ns)).unwrap_or_default();
         self.events.clear();
@@ -60,7 +53,6 @@ impl Poll {
         }
     }
 
-    /// Returns event `index` of the last wait.
     pub(crate) fn event(&self, index: usize) -> Option<ConnectionEvent> {
         let event = self.events.get(index)?;
         let (flags, data) = (event.flags, event.data.u64());

@@ -6,7 +6,6 @@ use rand_distr::{Distribution, Exp1, Gamma, Pareto, Zipf};
 
 use crate::{Popularity, Population};
 
-/// A distribution of peers over torrents.
 #[derive(Clone, Debug)]
 pub(crate) struct TorrentDistribution {
     torrents: u32,
@@ -49,7 +48,6 @@ impl TorrentDistribution {
         Self { torrents, shape }
     }
 
-    /// Draws a torrent.
     pub(crate) fn draw(&self, random: &mut SmallRng) -> u32 {
         match &self.shape {
             Shape::Uniform => self.uniform(random),

@@ -11,10 +11,8 @@ use crate::Population;
 use crate::popularity::TorrentDistribution;
 use crate::tally::Kind;
 
-/// The peers of one worker, divided among its sockets.
-///
-/// Peer `n` always uses socket `n % sockets`, since its address is its identity. Over connections, a socket is a source
-/// address (HTTP) or a connection (WebSockets).
+/// The peers of one worker. Peer `n` always uses socket `n % sockets`, since its address is its identity. Over
+/// connections, a socket is a source address (HTTP) or a connection (WebSockets).
 #[derive(Debug)]
 pub(crate) struct Peers {
     peers: Vec<Peer>,
@@ -26,8 +24,7 @@ pub(crate) struct Peers {
     end_chance: u32,
     /// The chance that an announce of a leecher completes it.
     complete_chance: u32,
-    /// For each socket, the peer that has taken the place of one that has stopped. It announces itself next, so that the
-    /// number of peers stays the same.
+    /// For each socket, the peer that replaces one that has stopped. It announces next, so that the number stays.
     successors: Vec<Option<u32>>,
     random: SmallRng,
 }
@@ -43,7 +40,6 @@ struct Peer {
 
 const _: () = assert!(size_of::<Peer>() == 8);
 
-/// A stage in the life of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// It will announce itself as started, with everything left to download.
@@ -54,7 +50,6 @@ enum Stage {
     Seeder,
 }
 
-/// An announce of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerAnnounce {
     pub(crate) peer: u32,
@@ -103,7 +98,6 @@ impl Peers {
         swarms
     }
 
-    /// Draws a peer that uses `socket`.
     pub(crate) fn draw(&mut self, socket: usize) -> u32 {
         let rows = (self.peers.len() - socket).div_ceil(self.sockets);
         let peer = self.random.random_range(0..rows) * self.sockets + socket;
@@ -115,7 +109,6 @@ impl Peers {
         self.peers[peer as usize].torrent
     }
 
-    /// Returns an announce of a peer as started.
     pub(crate) fn start(&mut self, peer: u32) -> PeerAnnounce {
         let entry = &mut self.peers[peer as usize];
         entry.stage = match entry.stage {
@@ -126,8 +119,7 @@ impl Peers {
         announce(peer, entry, Event::Started, left_bytes)
     }
 
-    /// Returns the next announce in the life of a peer, or of a peer of the same socket that has yet to start. After a peer
-    /// that stops or vanishes, another one takes its place.
+    /// Returns the next announce of a peer, or of a successor on its socket that has yet to start.
     pub(crate) fn next(&mut self, drawn: u32) -> PeerAnnounce {
         let socket = drawn as usize % self.sockets;
         let peer = self.successors[socket].take().unwrap_or(drawn);
@@ -170,8 +162,7 @@ fn announce(peer: u32, entry: &Peer, event: Event, left_bytes: i64) -> PeerAnnou
     PeerAnnounce { peer, generation, torrent, port, event, left_bytes }
 }
 
-/// Returns the chance that gives a life this many announces on average, the first of which starts it, as a share of
-/// 2^32. It is 0 if peers never leave.
+/// Returns the chance that an announce ends a life, as a share of 2^32, for lives of this average length. 0: never.
 fn chance_after_start(announces_per_life: u32) -> u32 {
     let further = announces_per_life.saturating_sub(1);
     u32::MAX.checked_div(further).unwrap_or(0)
@@ -180,19 +171,16 @@ fn chance_after_start(announces_per_life: u32) -> u32 {
 /// A swarm of the load, and the size that the tracker gives it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Swarm {
-    /// Peers of the load.
     pub(crate) peers: u32,
     /// The highest count of peers in a reply; 0 if no reply had one.
     pub(crate) counted: u32,
 }
 
 impl Swarm {
-    /// Notes the number of peers in a reply.
     pub(crate) fn note(&mut self, counted: u64) {
         self.counted = self.counted.max(u32::try_from(counted).unwrap_or(u32::MAX));
     }
 
-    /// Returns about how many peers the tracker does not count, or fewer than that.
     fn missing(&self) -> u64 {
         const PORTS: u64 = 65_535;
         // Peers of one address that have drawn the same port are one peer.
@@ -203,8 +191,7 @@ impl Swarm {
     }
 }
 
-/// Returns about how many peers the tracker does not count, or fewer than that. Some trackers leave the announcer out, so one
-/// peer of a swarm is none.
+/// Returns a lower bound of the peers that the tracker does not count. Some trackers leave out the announcer.
 pub(crate) fn unregistered(swarms: &[Swarm]) -> u64 {
     swarms.iter().map(Swarm::missing).filter(|missing| *missing > 1).sum()
 }
@@ -213,7 +200,6 @@ pub(crate) fn unregistered(swarms: &[Swarm]) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Fill {
     peers: usize,
-    /// The next peer of each socket.
     next: Vec<usize>,
     /// Peers whose announce was lost.
     again: Vec<u32>,
@@ -231,7 +217,6 @@ impl Fill {
         }
     }
 
-    /// Takes a peer that uses `socket`.
     pub(crate) fn take_of(&mut self, socket: usize) -> Option<u32> {
         let sockets = self.next.len();
         let again = self.again.pop_if(|peer| *peer as usize % sockets == socket);
@@ -254,15 +239,12 @@ impl Fill {
         self.take_of(socket)
     }
 
-    /// Returns whether every peer was taken.
     pub(crate) fn is_empty(&self) -> bool {
         self.again.is_empty() && self.next.iter().all(|next| *next >= self.peers)
     }
 }
 
-/// Returns the info hash of torrent `torrent` of a load with this seed. A tracker that serves listed torrents only
-/// can be given a list of them.
-#[must_use]
+/// Returns the info hash of a torrent of a load with this seed, for trackers that serve listed torrents only.
 pub fn info_hash(seed: u64, torrent: u32) -> InfoHash {
     let mut state = mix(seed) ^ u64::from(torrent);
     let mut hash = [0; 20];

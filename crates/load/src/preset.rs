@@ -2,20 +2,13 @@
 
 use crate::plan::{Mix, Popularity, Population};
 
-/// A named load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
-    /// The name by which the command line chooses it.
     pub name: &'static str,
-    /// A description in one line.
     pub summary: &'static str,
-    /// Torrents and peers.
     pub population: Population,
-    /// How often each kind of request is sent.
     pub mix: Mix,
-    /// The number of peers that an announce asks for.
     pub numwant: i32,
-    /// Most info hashes in a scrape.
     pub scrape_hashes_max: usize,
 }
 
@@ -62,16 +55,11 @@ pub const PRESETS: [Preset; 4] = [
     },
 ];
 
-/// An error: no preset has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no preset {0:?}: use {names}", names = PRESETS.map(|preset| preset.name).join(", "))]
 pub struct UnknownPreset(pub String);
 
 impl Preset {
-    /// Returns the preset with this name.
-    ///
-    /// # Errors
-    /// If there is none, with the names of those that exist.
     pub fn find(name: &str) -> Result<Self, UnknownPreset> {
         let found = PRESETS.into_iter().find(|preset| preset.name == name);
         found.ok_or_else(|| UnknownPreset(name.to_owned()))

@@ -5,7 +5,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// An observer of a run.
 pub struct Watch<'w> {
     /// Set this to end the run early, with the measurements so far.
     pub cancel: &'w AtomicBool,
@@ -18,21 +17,14 @@ pub struct Watch<'w> {
 pub struct Progress {
     /// The share that is done, 0 to 1, if that is known.
     pub done_share: Option<f64>,
-    /// The time since the run began.
     pub elapsed: Duration,
     /// Good replies so far.
     pub responses: u64,
-    /// Good replies per second.
     pub responses_per_s: f64,
-    /// Requests without a reply so far.
     pub lost: u64,
-    /// Error replies so far.
     pub errors: u64,
-    /// Wrong replies so far.
     pub wrong: u64,
-    /// Median latency in microseconds.
     pub p50_us: f64,
-    /// 99th percentile in microseconds.
     pub p99_us: f64,
 }
 
@@ -75,7 +67,6 @@ impl Live {
         }
     }
 
-    /// Records a good reply.
     pub(crate) fn record(&self, latency_ns: u64) {
         self.record_latency(latency_ns);
         self.add(1);
@@ -86,7 +77,6 @@ impl Live {
         add(&self.latencies[bucket(latency_ns)], 1);
     }
 
-    /// Adds good replies.
     pub(crate) fn add(&self, replies: u64) {
         add(&self.responses, replies);
     }
@@ -99,7 +89,6 @@ impl Live {
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// Sets all counts to 0 for a new run.
     pub(crate) fn reset(&self) {
         self.responses.store(0, Ordering::Relaxed);
         self.show(0, 0, 0, 0);
@@ -113,7 +102,6 @@ fn add(count: &AtomicU64, number: u64) {
 }
 
 impl Snapshot {
-    /// Returns the sum of the counts of all workers.
     pub(crate) fn of<'l>(lives: impl Iterator<Item = &'l Live>) -> Self {
         let mut sum =
             Self { responses: 0, lost: 0, errors: 0, wrong: 0, done: 0, latencies: vec![0; BUCKETS] };
@@ -168,7 +156,6 @@ fn begin_us(bucket: usize) -> f64 {
     begin / 1e3
 }
 
-/// Returns a percentile of latencies that are counted by bucket.
 fn percentile_us(latencies: &[u64], percent: u64) -> f64 {
     let wanted = latencies.iter().sum::<u64>() * percent / 100;
     let mut sum = 0;

@@ -5,15 +5,12 @@ use serde::{Deserialize, Serialize};
 /// The version of the schema of [`Report`]. It increases when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// The length of the run in seconds: to the end of its time, or to the last reply if it had a number of requests to
     /// send, or if the tracker died.
     pub elapsed_s: f64,
-    /// Requests that were sent, by kind.
     pub requests: Kinds,
     /// Good replies, by kind. Only these count for the throughput.
     pub responses: Kinds,
@@ -32,42 +29,31 @@ pub struct Report {
     pub repeated: u64,
     /// Replies that came after the timeout. Their requests count as lost.
     pub late: u64,
-    /// Error replies.
     pub errors: u64,
-    /// The message of the first error reply.
     pub first_error: Option<String>,
-    /// Replies that break a rule, by rule.
     pub wrong: WrongReplies,
-    /// In a fill, about how many peers at least the tracker does not count in their swarms, although it may have answered
-    /// them.
+    /// In a fill, a lower bound of the peers that the tracker does not count, although it may have answered them.
     #[serde(default)]
     pub unregistered: u64,
     /// Replies that contained the announcing peer itself, if that does not count as wrong.
     pub own_address_tolerated: u64,
     /// Datagrams that the kernel of the generator refused to send.
     pub send_failures: u64,
-    /// Peers in each good announce reply, on average.
     pub peers_per_announce: f64,
-    /// Bytes of each good announce reply, on average.
     pub announce_reply_bytes: f64,
-    /// The connections of the run, for protocols that have connections.
     #[serde(default)]
     pub connections: Option<Connections>,
-    /// The messages that were relayed between the peers (WebTorrent).
     #[serde(default)]
     pub relays: Option<Relays>,
     /// The time from request to reply. In an open loop, it begins when the request should have left.
     pub latency: LatencySummary,
-    /// The latency by percentile, fine enough to draw.
     pub latency_curve: Vec<Percentile>,
     /// In an open loop, how late requests left because of the generator.
     pub send_delay: Option<LatencySummary>,
     /// CPU time of all workers of the generator.
     pub generator_cpu_s: f64,
-    /// The share of time in which the busiest worker of the generator was busy, or waited for a processor that others
-    /// kept busy, 0 to 1.
+    /// The share of time, 0 to 1, in which the busiest worker was busy, or waited for a busy processor.
     pub generator_busy: f64,
-    /// The limit of the run: the tracker, or the generator.
     pub verdict: Bottleneck,
     /// Whether the run ended early, by the user or because of `failure`.
     pub ended_early: bool,
@@ -75,18 +61,13 @@ pub struct Report {
     pub failure: Option<String>,
 }
 
-/// A count for each kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kinds {
-    /// Connects.
     pub connect: u64,
-    /// Announces.
     pub announce: u64,
-    /// Scrapes.
     pub scrape: u64,
 }
 
-/// Replies that break a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongReplies {
     /// Replies that cannot be decoded: too short, of an unknown action, or with an incomplete entry at the end.
@@ -97,7 +78,6 @@ pub struct WrongReplies {
     pub transaction_id: u64,
     /// Replies with more peers than requested, or with a wrong number of scrape entries.
     pub count: u64,
-    /// Replies that contain the announcing peer itself.
     pub own_address: u64,
     /// HTTP replies with a status other than 200.
     #[serde(default)]
@@ -107,7 +87,6 @@ pub struct WrongReplies {
     pub implausible: u64,
 }
 
-/// The connections of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
     /// Connections that became able to carry requests.
@@ -124,36 +103,29 @@ pub struct Connections {
     pub failures: ConnectionFailures,
     /// The first fault of a connection: why it failed, or what was wrong with a reply.
     pub first_fault: Option<String>,
-    /// Connections that were open when the run ended.
     pub open_at_end: u64,
 }
 
-/// The messages that a tracker relayed between the peers of the generator, and the connections that it held beside
-/// them.
+/// Messages that a tracker relayed between the peers of the generator, and connections that it held beside them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Relays {
     /// Messages that came from the tracker before the end of the run: replies, offers and answers, good or not.
     pub messages: u64,
-    /// These messages per second.
     pub messages_per_s: f64,
-    /// Offers that were sent with announces.
     pub offers_sent: u64,
-    /// Offers that should have been relayed, by the counts in the replies: as many as were offered and wanted, but at
-    /// most one for each other peer, and for a seeder at most one for each leecher. A tracker may have a lower limit,
-    /// or count peers that do not read.
+    /// Offers that should have been relayed, by the counts in the replies: those offered and wanted, at most one for
+    /// each other peer, or for a seeder one for each leecher. A tracker may have a lower limit, or count peers that do
+    /// not read.
     pub offers_due: u64,
     /// Offers that arrived unchanged at another peer of the same torrent.
     pub offers: u64,
-    /// Answers that were sent.
     pub answers_sent: u64,
     /// Answers that arrived unchanged at the peer that made the offer.
     pub answers: u64,
     /// Offers and answers that arrived otherwise.
     pub wrong: WrongRelays,
-    /// The time from an announce to the arrival of one of its offers. In an open loop, it begins when the announce
-    /// should have left.
+    /// From an announce (in an open loop, from when it should have left) to the arrival of one of its offers.
     pub offer_latency: LatencySummary,
-    /// That latency by percentile.
     pub offer_latency_curve: Vec<Percentile>,
     /// The time from sending an answer to its arrival.
     pub answer_latency: LatencySummary,
@@ -164,31 +136,25 @@ pub struct Relays {
     /// Connections of slow readers, which announced once and never read again.
     #[serde(alias = "deaf")]
     pub slow_readers: u64,
-    /// Connections of slow readers that the tracker has closed.
     #[serde(alias = "deaf_closed")]
     pub slow_readers_closed: u64,
 }
 
-/// Offers and answers that arrived wrongly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WrongRelays {
     /// Those with other bytes than were sent.
     pub damaged: u64,
     /// Offers that came back to the peer that made them.
     pub own: u64,
-    /// Those that named another torrent or peer, and answers that came to another peer than the one that made the
-    /// offer.
+    /// Offers and answers of another torrent or peer, and answers to a peer that did not make the offer.
     pub misdirected: u64,
     /// Those that this generator has not sent.
     pub foreign: u64,
 }
 
-/// Connections that failed, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionFailures {
-    /// The tracker's host refused it.
     pub refused: u64,
-    /// The tracker's host reset it.
     pub reset: u64,
     /// The tracker closed it before a handshake or a reply was complete.
     pub closed: u64,
@@ -203,56 +169,41 @@ pub struct ConnectionFailures {
     pub other: u64,
 }
 
-/// Latencies in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// The median.
     pub p50_us: f64,
-    /// 90th percentile.
     pub p90_us: f64,
-    /// 99th percentile.
     pub p99_us: f64,
-    /// 99.9th percentile.
     pub p99_9_us: f64,
-    /// The maximum.
     pub max_us: f64,
-    /// The mean.
     pub mean_us: f64,
 }
 
-/// One point of a latency curve.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Percentile {
     /// 0 to 100.
     pub percentile: f64,
-    /// The latency in microseconds that this percentile does not exceed.
     pub latency_us: f64,
 }
 
-/// The limit of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
     /// The tracker: the generator had time to spare.
     Tracker,
-    /// The generator: a worker was busy nearly all the time, was late, or had to drop replies. The tracker may be
-    /// able to do more.
+    /// A worker was busy nearly all the time, was late, or had to drop replies. The tracker may be able to do more.
     GeneratorBound,
     /// Nothing: the tracker never answered.
     Unanswered,
 }
 
 impl Kinds {
-    /// Returns the sum of all kinds.
-    #[must_use]
     pub fn total(&self) -> u64 {
         self.connect + self.announce + self.scrape
     }
 }
 
 impl WrongReplies {
-    /// Returns the sum of all rules.
-    #[must_use]
     pub fn total(&self) -> u64 {
         let Self { malformed, action, transaction_id, count, own_address, status, implausible } = self;
         malformed + action + transaction_id + count + own_address + status + implausible
@@ -260,8 +211,6 @@ impl WrongReplies {
 }
 
 impl WrongRelays {
-    /// Returns the sum of all fields.
-    #[must_use]
     pub fn total(&self) -> u64 {
         let Self { damaged, own, misdirected, foreign } = self;
         damaged + own + misdirected + foreign
@@ -269,8 +218,6 @@ impl WrongRelays {
 }
 
 impl ConnectionFailures {
-    /// Returns the sum of all fields.
-    #[must_use]
     pub fn total(&self) -> u64 {
         let Self { refused, reset, closed, timeout, tls, websocket, other } = self;
         refused + reset + closed + timeout + tls + websocket + other

@@ -1,7 +1,7 @@
 //! A session: the threads of a generator, and the runs that they carry out together.
 //!
-//! Owns what does not depend on the protocol: how the threads start, take orders, are watched, and end. A
-//! [`Driver`](crate::driver) on each thread carries the orders out.
+//! Owns how the threads start, take orders, are watched, and end. A [`Driver`](crate::driver) on each carries the
+//! orders out.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,45 +20,32 @@ use crate::progress::{Live, Snapshot};
 use crate::tally::{Tally, report};
 use crate::{Pace, Plan, Report, Stop, Watch};
 
-/// The reason why a session cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The plan contradicts itself.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// This process is not allowed to run where the plan wants it.
     #[error("cannot run on processor {processor}: {errno}; give processors that this process may use")]
-    Processor {
-        /// The processor of the plan.
-        processor: usize,
-        /// The error of the kernel.
-        errno: Errno,
-    },
+    Processor { processor: usize, errno: Errno },
     /// This host lacks something.
     #[error("{0}")]
     Host(String),
-    /// The tracker does not answer.
     #[error("{0}")]
     Unreachable(String),
 }
 
-/// A load generator that is connected to a tracker and holds its peers.
-///
-/// Its runs follow each other on the same peers: one fill, then any number of measurements.
+/// A load generator that holds its peers at a tracker, for one fill and then any number of measurements.
 #[derive(Debug)]
 pub struct Session {
-    /// How many peers all workers simulate.
     peers: u32,
     /// Connections that all workers open before anything else.
     connections: usize,
-    /// Whether they have been opened.
     is_connected: bool,
     shared: Arc<Shared>,
     workers: Vec<Worker>,
     tallies: Receiver<Tally>,
 }
 
-/// An instruction for the workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Order {
     /// Opens all connections, if the protocol has them open before anything else.
@@ -71,7 +58,6 @@ pub(crate) enum Order {
     Open { rate: f64, timing: Timing },
 }
 
-/// The state that all threads of a session share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) clock: Clock,
@@ -86,7 +72,6 @@ struct Worker {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The interval between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Session {
@@ -124,8 +109,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Announces every peer as started, so that the tracker knows all of them. Lost announces are sent again. Announces
-    /// over WebSockets make no offers here.
+    /// Announces every peer as started, without offers. Lost announces are sent again.
     pub fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
         if let Some(failed) = self.connect(watch) {
             return failed;
@@ -241,7 +225,6 @@ impl Order {
     }
 }
 
-/// Starts the thread of a worker.
 fn spawn<P: Protocol>(
     index: usize,
     open: impl FnOnce() -> Result<Driver<P>, OpenError> + Send + 'static,
@@ -277,7 +260,6 @@ fn spawn<P: Protocol>(
     Ok(Worker { orders: Some(order_sender), thread: Some(thread) })
 }
 
-/// Binds this thread to a processor.
 pub(crate) fn pin(processor: usize) -> Result<(), OpenError> {
     let refused = |errno| OpenError::Processor { processor, errno };
     if processor >= CpuSet::MAX_CPU {

@@ -1,11 +1,11 @@
 //! The connections of one worker, for the protocols over TCP.
 //!
-//! A [`Pool`] owns the connections of a worker and the queues of their slots. [`StreamProtocol`] carries a connection
-//! from its connect to its end, through TLS, and calls the protocol when the connection is open, when bytes have
-//! come, and when it has ended. It does not decide which requests are sent, or when.
+//! A [`Pool`] owns the connections and the queues of their slots. [`StreamProtocol`] carries a connection through TCP
+//! and TLS, and calls the protocol when it opens, has bytes, or ends. The protocol decides which requests are sent, and
+//! when.
 //!
-//! A slot is in `idle` if it can take a request, in `resting` if its connection has just failed, and in neither if it
-//! waits for a reply or for its end.
+//! A slot is in `idle` if it can take a request, in `resting` if its connection has just failed, and otherwise in
+//! neither.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -22,9 +22,7 @@ use crate::tally::Tally;
 use crate::tls::TlsClient;
 use crate::{OpenError, Plan, TlsSettings};
 
-/// A protocol over connections.
 pub(crate) trait StreamProtocol: Sized {
-    /// The properties of a request in flight that only this protocol needs.
     type Details;
 
     /// Whether connections share buffers, so that only those with a partial message have some.
@@ -64,7 +62,6 @@ pub(crate) trait StreamProtocol: Sized {
     /// Begins the connection of a slot. Implementations prepare the slot, and call [`StreamProtocol::dial_with`].
     fn dial(&mut self, run: &mut Run, slot: usize, now_ns: u64);
 
-    /// Begins the connection of a slot.
     fn dial_with(&mut self, run: &mut Run, slot: usize, options: SocketOptions, now_ns: u64) {
         let mut outcome = self.pool().open(slot, options, now_ns);
         // A connection to the own host may be established at once.
@@ -97,7 +94,6 @@ pub(crate) trait StreamProtocol: Sized {
         Ok(count)
     }
 
-    /// Advances a connection as far as possible.
     fn advance(&mut self, run: &mut Run, slot: usize, flags: EventFlags, now_ns: u64) -> Result<(), Fault> {
         let is_ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
         let connection = &mut self.pool().connections[slot];
@@ -180,34 +176,27 @@ pub(crate) trait StreamProtocol: Sized {
     }
 }
 
-/// The connections of one worker.
 pub(crate) struct Pool<D> {
     pub(crate) poll: Poll,
     scheme: Scheme,
     tls: Option<TlsClient>,
     server: SocketAddr,
-    /// The source addresses.
     pub(crate) locals: Vec<SocketAddr>,
     pub(crate) connections: Vec<Connection<D>>,
     pub(crate) idle: VecDeque<usize>,
     /// With the time until which each rests, in order.
     resting: VecDeque<(u64, usize)>,
-    /// The number of requests in flight on all connections.
     pub(crate) in_flight: usize,
-    /// Receives bytes.
     pub(crate) buffer: Box<[u8]>,
-    /// Buffers that no connection needs at the moment.
     pub(crate) spares: Vec<Vec<u8>>,
 }
 
-/// The names of a protocol for users.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scheme {
     pub(crate) plain: &'static str,
     pub(crate) tls: &'static str,
 }
 
-/// How the loops pace requests over connections.
 pub(crate) const PACING: Pacing = Pacing {
     closed: Batches { requests_max: usize::MAX, per_round_max: usize::MAX },
     open: Batches { requests_max: 1, per_round_max: usize::MAX },
@@ -231,8 +220,7 @@ const REST_NS: u64 = 10_000_000;
 const OTHER_DESCRIPTORS: u64 = 64;
 
 impl<D> Pool<D> {
-    /// Returns a pool of `slots`, which spread over the source addresses of worker `index`. A slot carries up to
-    /// `depth` requests at once.
+    /// Returns `slots` for up to `depth` requests each, spread over the source addresses of worker `index`.
     pub(crate) fn open_worker(
         plan: &Plan,
         index: usize,
@@ -259,7 +247,6 @@ impl<D> Pool<D> {
         })
     }
 
-    /// Begins the connection of a slot.
     fn open(&mut self, slot: usize, options: SocketOptions, now_ns: u64) -> Result<(), Fault> {
         let connection = &mut self.connections[slot];
         let from = self.locals[connection.local];
@@ -275,7 +262,6 @@ impl<D> Pool<D> {
         Window { requests, batch_min: 1, pause_from }
     }
 
-    /// Adds a request in flight.
     pub(crate) fn add_request(&mut self, run: &mut Run, slot: usize, request: Pending<D>) {
         run.tally.requests.count(request.kind);
         self.connections[slot].requests.push_back(request);
@@ -299,14 +285,12 @@ impl<D> Pool<D> {
         }
     }
 
-    /// Counts a connection that can carry requests now.
     pub(crate) fn note_open(&self, run: &mut Run, slot: usize, now_ns: u64) {
         let setup_ns = now_ns.saturating_sub(self.connections[slot].since_ns);
         run.tally.connections().opened += 1;
         run.tally.setup.record(setup_ns);
     }
 
-    /// Takes the next slot that can take a request.
     pub(crate) fn take_idle(&mut self) -> Option<usize> {
         let slot = self.idle.pop_front()?;
         self.connections[slot].is_queued = false;
@@ -321,7 +305,6 @@ impl<D> Pool<D> {
         }
     }
 
-    /// Takes the next slot that has rested long enough.
     pub(crate) fn take_rested(&mut self, now_ns: u64) -> Option<usize> {
         let (until_ns, slot) = *self.resting.front()?;
         if until_ns > now_ns {
@@ -332,12 +315,10 @@ impl<D> Pool<D> {
         Some(slot)
     }
 
-    /// Returns whether any slot rests.
     pub(crate) fn has_resting(&self) -> bool {
         !self.resting.is_empty()
     }
 
-    /// Empties the queues of slots.
     pub(crate) fn clear_queues(&mut self) {
         self.idle.clear();
         self.resting.clear();
@@ -375,7 +356,6 @@ impl<D> Pool<D> {
     }
 }
 
-/// Checks that this process may have `connections` open at once.
 pub(crate) fn check_descriptors(connections: usize) -> Result<(), OpenError> {
     let needed = connections as u64 + OTHER_DESCRIPTORS;
     let granted = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
@@ -388,7 +368,6 @@ pub(crate) fn check_descriptors(connections: usize) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Checks that a path can be part of a request.
 pub(crate) fn require_path(path: &str) -> Result<(), PlanError> {
     let holds = path.starts_with('/') && is_printable(path) && !path.contains('#');
     require(holds, "path", path, "one that begins with a slash, in printable ASCII without spaces")

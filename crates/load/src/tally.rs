@@ -1,4 +1,4 @@
-//! The counts of one worker, and how those of all workers become a report.
+//! The counts of one worker, and the report over all workers.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -12,7 +12,6 @@ use crate::report::{
     SCHEMA_VERSION, WrongRelays, WrongReplies,
 };
 
-/// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Connect,
@@ -28,11 +27,8 @@ pub(crate) struct Tally {
     /// Good replies that came before the end of the run. Later ones do not count for the throughput.
     pub(crate) responses_in_time: u64,
     pub(crate) lost: u64,
-    /// Lost requests that an open loop did not even send.
     pub(crate) unsent: u64,
-    /// Replies that the kernel dropped because the sockets of the generator were full.
     pub(crate) receive_drops: u64,
-    /// Requests that were sent again, because the generator did not make new ones in time.
     pub(crate) repeated: u64,
     pub(crate) late: u64,
     pub(crate) errors: u64,
@@ -52,11 +48,8 @@ pub(crate) struct Tally {
     pub(crate) swarms: Vec<Swarm>,
     pub(crate) latency: Durations,
     pub(crate) send_delay: Durations,
-    /// See [`Connections::setup`].
     pub(crate) setup: Durations,
-    /// See [`Relays::offer_latency`].
     pub(crate) offer_latency: Durations,
-    /// See [`Relays::answer_latency`].
     pub(crate) answer_latency: Durations,
     pub(crate) elapsed: Duration,
     pub(crate) cpu: CpuTime,
@@ -112,12 +105,10 @@ impl Tally {
         }
     }
 
-    /// Returns the counts of connections.
     pub(crate) fn connections(&mut self) -> &mut Connections {
         self.connections.get_or_insert_default()
     }
 
-    /// Returns the counts of relayed messages.
     pub(crate) fn relays(&mut self) -> &mut Relays {
         self.relays.get_or_insert_default()
     }
@@ -195,7 +186,6 @@ impl AddAssign<&Durations> for Durations {
     }
 }
 
-/// Returns the report of a run by the tallies of all workers.
 pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     let generator_busy = tallies.iter().map(Tally::busy).fold(0.0, f64::max);
     let mut sum = Tally::default();
@@ -318,7 +308,6 @@ fn ratio(count: u64, by: f64) -> f64 {
 }
 
 impl Kinds {
-    /// Counts one of a kind.
     pub(crate) fn count(&mut self, kind: Kind) {
         match kind {
             Kind::Connect => self.connect += 1,

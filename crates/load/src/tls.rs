@@ -1,8 +1,8 @@
 //! TLS of the generator: the same for every tracker, and as cheap as possible.
 //!
-//! Owns the configuration of the client and the session tickets of the tracker. X25519 is the only key exchange, so
-//! that all trackers do the same work. Any certificate is accepted unless the plan names trusted ones, because
-//! verifying the signature would cost the generator as much as making it costs the tracker.
+//! Owns the client's configuration and the tracker's session tickets. X25519 is the only key exchange, so that all
+//! trackers do the same work. Certificates are accepted unless the plan names trusted ones: verifying a signature costs
+//! as much as making it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,6 @@ use shoal_testkit::certificate::AnyCertificate;
 
 use crate::OpenError;
 
-/// How the generator uses TLS.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     /// The only version that the client offers.
@@ -34,7 +33,6 @@ pub struct TlsSettings {
     pub name: String,
 }
 
-/// A version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
     /// RFC 5246.
@@ -57,7 +55,6 @@ pub(crate) fn serialize<S: Serializer>(tls: &Option<TlsSettings>, to: S) -> Resu
     map.end()
 }
 
-/// Creates the TLS sessions of one worker.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsClient {
     config: Arc<ClientConfig>,
@@ -102,13 +99,11 @@ impl TlsClient {
         Ok(Self { config: Arc::new(config), name })
     }
 
-    /// Returns a new session.
     pub(crate) fn connect(&self) -> Result<Box<ClientConnection>, Error> {
         ClientConnection::new(Arc::clone(&self.config), self.name.clone()).map(Box::new)
     }
 }
 
-/// Reads the certificates of a file.
 fn trusted(file: &Path) -> Result<RootCertStore, OpenError> {
     let refused = |error: &dyn fmt::Display| {
         OpenError::Host(format!("{} cannot be used as certificates to trust: {error}", file.display()))

@@ -24,9 +24,6 @@ use client::Client;
 use xdp::XdpClient;
 
 /// Opens the sockets, creates the peers, and gets a connection id for each socket.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or the tracker does not answer.
 pub fn open(plan: &Plan) -> Result<Session, OpenError> {
     plan.check()?;
     let own = plan.clone();
@@ -36,11 +33,7 @@ pub fn open(plan: &Plan) -> Result<Session, OpenError> {
     })
 }
 
-/// Opens a generator whose closed loop runs at the driver hook of a network interface of this host, through which the way to
-/// the tracker leads. It takes IPv4 and one worker.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or the tracker does not answer.
+/// Opens a generator whose closed loop runs at the driver hook of the interface towards the tracker: IPv4, one worker.
 pub fn open_at_driver(plan: &Plan, hook: &DriverHook) -> Result<Session, OpenError> {
     plan.check()?;
     XdpClient::check(plan)?;
@@ -52,7 +45,6 @@ pub fn open_at_driver(plan: &Plan, hook: &DriverHook) -> Result<Session, OpenErr
 }
 
 /// Returns the name of the network interface of this host that has this address.
-#[must_use]
 pub fn interface_of(address: IpAddr) -> Option<String> {
     let has_address = |interface: &nix::ifaddrs::InterfaceAddress| {
         let storage = interface.address.as_ref()?;

@@ -1,7 +1,7 @@
 //! Load of WebTorrent: JSON over WebSockets (RFC 6455), plain or with TLS.
 //!
 //! All connections are open before anything is measured. Peers announce themselves with offers, which the tracker
-//! relays to other peers. All of these belong to this generator, so that it sees what happens to each offer.
+//! relays to other peers of this generator. So it sees what becomes of each offer.
 
 mod client;
 mod description;
@@ -25,53 +25,41 @@ use crate::{Plan, TlsSettings};
 use client::Client;
 use description::{SDP_BYTES_MAX, SDP_BYTES_MIN};
 
-/// The settings of a load over WebSockets in addition to the [`Plan`].
-///
-/// Of the plan, the weight of connects and the I/O back end have no meaning here. A socket of a worker is one of its
-/// source addresses, over which its connections spread. Peers spread over the connections, and those of one
-/// connection share a peer id.
+/// The settings of a load over WebSockets. The connects and the I/O back end of the [`Plan`] have no meaning here. A
+/// socket of a worker is one of its source addresses, over which its connections spread. The peers of a connection
+/// share a peer id.
 #[derive(Clone, Debug, Serialize)]
 pub struct WsSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
     #[serde(skip)]
     pub host: String,
-    /// The path, such as `/announce`.
     pub path: String,
     /// The value of `Origin`, if it is sent.
     pub origin: Option<String>,
-    /// TLS, if the load uses it.
     #[serde(flatten, serialize_with = "crate::tls::serialize")]
     pub tls: Option<TlsSettings>,
     /// The number of connections of all workers on which peers announce themselves again and again.
     pub connections: NonZeroUsize,
     /// The number of connections that all workers open per second, including handshakes. `None`: as many as possible.
     pub ramp: Option<f64>,
-    /// The number of offers of each announce.
     pub offers: usize,
-    /// The size of the session description of an offer or answer.
     pub sdp_bytes: usize,
     /// The share of relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
-    /// The number of additional connections of all workers that are held open and idle. They are pinged at the end of
-    /// a run.
+    /// Additional connections of all workers that are held open and idle, and pinged at the end of a run.
     pub held: usize,
     /// Whether a peer announces itself once on each held connection, and so receives offers.
     pub held_announce: bool,
-    /// The number of additional connections of all workers on which a peer announces itself once, and which are never
-    /// read again.
+    /// Additional connections of all workers on which a peer announces itself once, and which are never read again.
     pub slow_readers: usize,
 }
 
 /// Most connections of a worker.
 pub const CONNECTIONS_MAX: usize = stamp::SLOTS_MAX;
 
-/// Most offers of an announce.
 pub const OFFERS_MAX: usize = stamp::OFFERS_MAX;
 
 /// Creates the peers, and opens one connection for each worker to find out whether the tracker is there.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or the tracker does not answer.
 pub fn open(plan: &Plan, settings: &WsSettings) -> Result<Session, OpenError> {
     plan.check()?;
     settings.check(plan)?;

@@ -1,4 +1,4 @@
-//! Nothing is allocated per request. A binary of its own, since it counts what all threads of the process allocate.
+//! Nothing is allocated per request. Its own binary, since it counts what all threads allocate.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod no_allocation;

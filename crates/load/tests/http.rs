@@ -20,19 +20,16 @@ use shoal_load::{
 /// Decides what a tracker does about a request, given the number of earlier ones.
 type Answer = dyn Fn(&Request, u64) -> Reaction + Send + Sync;
 
-/// A request, as far as the tests care.
 struct Request {
     target: String,
     wants_close: bool,
     source: SocketAddr,
 }
 
-/// The reaction of a tracker.
 enum Reaction {
     Say(Vec<u8>),
     /// Sends it, and closes the connection.
     SayAndClose(Vec<u8>),
-    /// Ends the connection by a reset.
     Reset,
     Silence,
 }
@@ -190,7 +187,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// For trackers that leave requests without an answer.
 const IMPATIENCE: Duration = Duration::from_millis(400);
 
-/// Some requests to a tracker that answers this way.
 fn run_with(
     settings: &HttpSettings,
     timeout: Duration,
@@ -263,7 +259,6 @@ fn requests_come_from_all_addresses_and_peers_stay_where_they_are() {
 
 #[test]
 fn a_reply_that_breaks_a_rule_is_no_response() {
-    /// Spoils announce replies only.
     fn spoil(reply: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static) -> Report {
         let report = run(move |request, _| {
             Say(if request.target.starts_with("/announce") { reply(request) } else { good(request) })

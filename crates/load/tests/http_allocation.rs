@@ -1,5 +1,4 @@
-//! Nothing is allocated per request on connections that stay open. A binary of its own, since it counts what all threads of
-//! the process allocate.
+//! Nothing is allocated per request on open connections. Its own binary, since it counts what all threads allocate.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod no_allocation;

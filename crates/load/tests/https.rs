@@ -128,7 +128,6 @@ fn change(reuse: Reuse, change: impl FnOnce(&mut TlsSettings)) -> HttpSettings {
     settings
 }
 
-/// A hundred requests. All are to be answered.
 fn run(settings: &HttpSettings) -> (Report, Connections) {
     let tracker = Tracker::start();
     let mut session = open(&plan(tracker.addr), settings).unwrap();

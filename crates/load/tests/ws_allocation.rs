@@ -1,5 +1,4 @@
-//! Nothing is allocated per message on open WebSockets. A binary of its own, since it counts what all threads of
-//! the process allocate.
+//! Nothing is allocated per message on open WebSockets. Its own binary, since it counts what all threads allocate.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where, and that is enough")]
 
 mod no_allocation;
@@ -22,8 +21,8 @@ const CONNECTIONS: usize = 4;
 
 const LIMITS: Limits = Limits { offers_max: 10, offer_bytes_max: 8192, info_hashes_max: 10 };
 
-/// Relays every offer to the next connection, and answers to the one before: there are no other peers.
-/// Replies without allocating, too, so that the count is that of the generator.
+/// Relays every offer to the next connection and answers to the one before. Does not allocate, since all allocations
+/// are counted.
 fn serve(number: usize, mut stream: &TcpStream, writers: &Mutex<Vec<TcpStream>>, stop: &AtomicBool) {
     stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     stream.set_nodelay(true).unwrap();

@@ -78,7 +78,6 @@ impl Backend {
     pub const ALL: [Self; 2] = [Self::Mmsg, Self::Uring];
 
     /// Returns the first back end of [`Backend::ALL`] that works on this host.
-    #[must_use]
     pub fn choose() -> Choice {
         let [preferred, fallback] = Self::ALL;
         match preferred.probe() {
@@ -88,7 +87,6 @@ impl Backend {
     }
 
     /// Returns its name in the configuration.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Uring => "uring",
@@ -152,7 +150,6 @@ impl PreparedIo {
 
 impl AnyIo {
     /// Takes the AF_XDP sockets, for the back end that replaces this one ([`PreparedIo::with_xdp`]).
-    #[must_use]
     pub fn take_xdp(&mut self) -> Vec<XdpQueue> {
         match self {
             Self::Xdp(io) => io.take_queues(),

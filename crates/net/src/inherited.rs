@@ -66,7 +66,6 @@ impl InheritedSockets {
     }
 
     /// Returns a listener for this address, if there is one.
-    #[must_use]
     pub fn listener(&self, address: &ListenAddress) -> Option<Arc<OwnedFd>> {
         self.listeners(address).into_iter().next()
     }
@@ -98,13 +97,11 @@ impl AsFd for InheritedSocket {
 
 impl SocketKind {
     /// Returns whether this is a UDP socket that can be used for an address.
-    #[must_use]
     pub fn receives_at(&self, wanted: SocketAddr) -> bool {
         matches!(self, Self::Datagrams(local) if fits(*local, wanted))
     }
 
     /// Returns whether this is a listener that can be used for an address.
-    #[must_use]
     pub fn listens_at(&self, wanted: &ListenAddress) -> bool {
         matches!(self, Self::Connections(local) if serves(local, wanted))
     }

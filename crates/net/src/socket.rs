@@ -166,19 +166,16 @@ impl Sockets {
     }
 
     /// Returns a sender that sends several datagrams in one call from these sockets.
-    #[must_use]
     pub fn segmented_sender(&self) -> SegmentedSender {
         SegmentedSender::new(self.bound.iter().map(|socket| Arc::clone(&socket.socket)).collect())
     }
 
     /// Returns the waker of the worker that owns these sockets.
-    #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
     }
 
     /// Returns the counters of the worker.
-    #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
     }

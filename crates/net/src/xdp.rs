@@ -67,7 +67,6 @@ impl XdpIo {
     }
 
     /// Takes the queues, for a back end that replaces this one.
-    #[must_use]
     pub fn take_queues(&mut self) -> Vec<XdpQueue> {
         for index in (0..self.queues.len()).rev() {
             self.sockets.remove_other(index);

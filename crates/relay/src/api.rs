@@ -50,7 +50,6 @@ pub const PEER_BYTES_MAX: u64 = PEER_BYTES + PENDING_OFFERS_BYTES_MAX;
 
 impl Settings {
     /// Returns settings without limits other than `peers_max`.
-    #[must_use]
     pub const fn new(peers_max: u64, peer_lifetime_s: u32, hash_key: [u64; 2]) -> Self {
         Self {
             peers_max,
@@ -93,13 +92,11 @@ pub const REMOTE_WORKER: u16 = u16::MAX;
 
 impl Address {
     /// Returns the address of the peers of another node.
-    #[must_use]
     pub const fn of_node(handle: Handle) -> Self {
         Self { worker: REMOTE_WORKER, handle }
     }
 
     /// Returns whether its peers are connected to another node.
-    #[must_use]
     pub const fn is_remote(self) -> bool {
         self.worker == REMOTE_WORKER
     }

@@ -97,7 +97,6 @@ pub struct Losses {
 
 impl Dispatcher {
     /// Creates the dispatcher of `worker`, the owner of the mailbox of this number or of the mailbox for other nodes.
-    #[must_use]
     pub fn new(worker: u16, mailboxes: Arc<Mailboxes>) -> Self {
         let batches = (0..mailboxes.len()).map(|_| MessageBatch::default()).collect();
         Self {
@@ -139,7 +138,6 @@ impl Dispatcher {
     }
 
     /// Returns the worker that owns this dispatcher.
-    #[must_use]
     pub const fn worker(&self) -> u16 {
         self.worker
     }
@@ -183,14 +181,12 @@ impl Dispatcher {
     }
 
     /// Returns the memory size of the queue of a connection whose socket has unsent bytes; otherwise zero.
-    #[must_use]
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
         let queue = self.slot(handle).map(|slot| &self.queues[as_usize(slot)]);
         queue.filter(|queue| queue.unsent_bytes > 0).map_or(0, |queue| queue.bytes.capacity())
     }
 
     /// Returns how many bytes are queued for a connection.
-    #[must_use]
     pub fn queued_bytes(&self, handle: Handle) -> usize {
         self.slot(handle).map_or(0, |slot| self.queues[as_usize(slot)].bytes.len())
     }
@@ -209,7 +205,6 @@ impl Dispatcher {
     }
 
     /// Returns whether a connection must be pinged when it is drained.
-    #[must_use]
     pub fn is_ping_requested(&self, handle: Handle) -> bool {
         self.slot(handle).is_some_and(|slot| self.queues[as_usize(slot)].is_ping_requested)
     }

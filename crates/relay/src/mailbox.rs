@@ -50,13 +50,11 @@ pub(crate) struct Delivery {
 
 impl Mailboxes {
     /// Creates empty mailboxes for `workers` workers.
-    #[must_use]
     pub fn new(workers: u16) -> Arc<Self> {
         Self::with_bytes_max(workers, MAILBOX_BYTES_MAX)
     }
 
     /// Creates empty mailboxes that hold up to `bytes_max` bytes each.
-    #[must_use]
     pub fn with_bytes_max(workers: u16, bytes_max: usize) -> Arc<Self> {
         let boxes = (0..workers).map(|_| Mailbox::default()).collect();
         Arc::new(Self { boxes, has_remote: false, bytes_max })
@@ -64,7 +62,6 @@ impl Mailboxes {
 
     /// Creates one more mailbox, for the messages to other nodes. Its owner is [`REMOTE_WORKER`], and its index is the
     /// number of workers.
-    #[must_use]
     pub fn with_remote(workers: u16, bytes_max: usize) -> Arc<Self> {
         let boxes = (0..=workers).map(|_| Mailbox::default()).collect();
         Arc::new(Self { boxes, has_remote: true, bytes_max })

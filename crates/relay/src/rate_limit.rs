@@ -66,13 +66,11 @@ struct Sketch([Box<[AtomicU32]>; 2]);
 
 impl TokenBucket {
     /// Returns its state, for another process with the same clock.
-    #[must_use]
     pub const fn to_bits(self) -> u32 {
         self.0
     }
 
     /// Returns the bucket with this state.
-    #[must_use]
     pub const fn from_bits(bits: u32) -> Self {
         Self(bits)
     }

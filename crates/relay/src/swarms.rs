@@ -117,7 +117,6 @@ impl fmt::Debug for Swarms {
 
 impl Swarms {
     /// Creates an empty set of swarms.
-    #[must_use]
     pub fn new(settings: &Settings) -> Self {
         let hasher = KeyHasher::new(settings.hash_key);
         let hasher = match &settings.holdings {
@@ -137,19 +136,16 @@ impl Swarms {
     }
 
     /// Returns the key of an info hash, computed once for all steps of a request.
-    #[must_use]
     pub fn swarm_key(&self, info_hash: &InfoHash) -> SwarmKey {
         self.hasher.swarm(info_hash)
     }
 
     /// Returns the source of a client, computed once for all its requests. The address must be canonical.
-    #[must_use]
     pub fn source(&self, ip: IpAddr) -> Source {
         self.hasher.source(ip)
     }
 
     /// Returns the key of an offer id.
-    #[must_use]
     pub fn offer_key(&self, offer_id: &[u8]) -> OfferKey {
         self.hasher.offer(offer_id)
     }
@@ -231,7 +227,6 @@ impl Swarms {
     }
 
     /// Returns the membership of a peer of the connection `address`, for [`resume`](Self::resume) in another process.
-    #[must_use]
     pub fn membership(
         &self,
         key: &SwarmKey,
@@ -343,7 +338,6 @@ impl Swarms {
 
     /// Returns how many bytes of offers a connection of this source may have relayed now. The last message may exceed
     /// that.
-    #[must_use]
     pub fn relay_bytes_available(&self, source: Source, bucket: TokenBucket, now_s: u32) -> u64 {
         self.rate_limiter.available_bytes(source, bucket, now_s)
     }
@@ -359,21 +353,18 @@ impl Swarms {
     }
 
     /// Returns whether the connection `address` has the peer.
-    #[must_use]
     pub fn has_peer(&self, key: &SwarmKey, peer_id: &PeerId, address: Address) -> bool {
         let peer = self.hasher.peer(peer_id);
         self.cell(key).shard.lock().has_peer(key, &peer, address)
     }
 
     /// Returns the counts of one swarm.
-    #[must_use]
     pub fn scrape(&self, key: &SwarmKey) -> Counts {
         self.cell(key).shard.lock().counts(key)
     }
 
     /// Returns the seconds since a swarm was created, if there is one. A swarm that loses all its peers is created
     /// again later.
-    #[must_use]
     pub fn age_s(&self, key: &SwarmKey, now_s: u32) -> Option<u32> {
         self.cell(key).shard.lock().age_s(key, now_s)
     }
@@ -385,7 +376,6 @@ impl Swarms {
     }
 
     /// Returns up to `max` peers of a swarm, in no particular order. Locks the shard while it reads them.
-    #[must_use]
     pub fn peers(&self, key: &SwarmKey, max: usize, now_s: u32) -> Vec<ConnectedPeer> {
         // No memory is allocated under the lock.
         let mut peers = Vec::with_capacity(max);
@@ -412,7 +402,6 @@ impl Swarms {
     }
 
     /// Returns the memory of the watch in bytes.
-    #[must_use]
     pub const fn watch_bytes() -> usize {
         SHARDS * ChangeBuffer::bytes(CHANGES_MAX)
     }
@@ -448,7 +437,6 @@ impl Swarms {
     }
 
     /// Returns the totals of all swarms, without taking a lock.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         let none = Totals { bytes: self.pressure.memory_bytes(), ..Totals::default() };
         self.shards.iter().fold(none, |sum, cell| Totals {

@@ -2,9 +2,8 @@
 //!
 //! | | owns |
 //! |---|---|
-//! | [`clock`] | the only readings of the time |
+//! | [`clock`] | the readings of the time for workers, lists and records |
 //! | [`live`] | everything that workers take from the configuration and that can change |
-//! | [`processing`] | how long requests take |
 //! | [`published`] | a value that one thread replaces and workers follow without waiting |
 //! | [`lists`] | the operator's lists: sources, bans, changes, and the removal of swarms that they forbid |
 //! | [`token_keys`] | the keys of tokens, read again while the tracker runs |

@@ -77,7 +77,6 @@ impl fmt::Debug for Service {
 impl Service {
     /// Creates the service of a worker. `http` answers requests, and `webtorrent` answers messages of WebSockets,
     /// if they are served. `tls` is required for TLS listeners. `stopwatch` measures inputs.
-    #[must_use]
     pub fn new(
         settings: Arc<SessionSettings>,
         http: http::Responder,
@@ -146,9 +145,14 @@ impl Service {
     }
 
     /// Returns the counters of the sessions, for an exporter.
-    #[must_use]
     pub fn counters(&self) -> Arc<SessionCounters> {
         Arc::clone(&self.counters)
+    }
+
+    /// Sets the time of calls before the next poll round: for connections that come from another process, or that wait at
+    /// listeners which go.
+    pub fn set_time(&mut self, now: Now) {
+        self.now = now;
     }
 
     /// Begins a poll round: sets the time of all calls until the next one, and collects the messages from other workers.

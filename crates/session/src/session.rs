@@ -78,7 +78,6 @@ impl Session {
     }
 
     /// Returns how many received bytes it holds, except inside of TLS.
-    #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         let within_message = match &self.stage {
             Stage::WebSocket(socket) => socket.buffered_bytes(),
@@ -88,19 +87,16 @@ impl Session {
     }
 
     /// Returns whether it has become a WebSocket.
-    #[must_use]
     pub const fn is_websocket(&self) -> bool {
         matches!(self.stage, Stage::WebSocket(_))
     }
 
     /// Returns whether it has a TLS session.
-    #[must_use]
     pub const fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
     /// Returns how much memory it holds in addition to itself.
-    #[must_use]
     pub fn held(&self) -> Held {
         let (mut fixed, mut variable) = match &self.stage {
             Stage::WebSocket(socket) => {

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{activation, broker, sandbox, tracker, version};
+use crate::sockets::activation;
+use crate::{broker, sandbox, tracker, version};
 use shoal_cli::{access, cluster, ctl, state, tls, top};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
@@ -104,7 +105,6 @@ SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a seco
 Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configuration is invalid.";
 
 /// Executes the command line.
-#[must_use]
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {

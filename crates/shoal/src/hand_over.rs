@@ -33,15 +33,15 @@
 //! would be lost.
 
 mod message;
-mod predecessor;
-mod successor;
+mod new_process;
+mod old_process;
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use predecessor::{Predecessor, Takeover};
-pub(crate) use successor::{HandOver, HandOverError, Offered};
+pub(crate) use new_process::{Predecessor, Takeover};
+pub(crate) use old_process::{HandOver, HandOverError, Offered};
 
 /// The version of the conversation, which must be the same in both processes.
 const VERSION: u32 = 4;

@@ -7,34 +7,22 @@
 #![deny(unsafe_code)]
 
 mod access_log;
-mod activation;
-mod advice;
-mod allocator;
 mod ancillary;
-mod bound;
 mod broker;
 mod certificates;
 pub mod cli;
 mod cluster;
 mod descriptors;
-mod frozen_swarms;
 mod hand_over;
-mod listening;
 mod memory;
-mod memory_thread;
 mod operations;
-mod overload;
-mod phase;
-mod pool;
 mod privileges;
-mod processors;
 mod reload;
 mod sandbox;
-mod service;
 mod service_manager;
-mod service_status;
 mod settings;
 mod signals;
+mod sockets;
 mod state;
 mod tracker;
 mod version;

@@ -20,6 +20,9 @@
 //! The accounts can be wrong: the allocator adds overhead, and memory is fragmented. The memory thread sees the
 //! difference in the resident memory, and lowers the budgets of the workers.
 
+pub(crate) mod allocator;
+pub(crate) mod thread;
+
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;

@@ -15,6 +15,9 @@
 //! The manager keeps all sockets that the tracker has bound. A process that takes over reports its sockets only once
 //! it is the main process. Until then it gives none up, because the old process may have to go on with them.
 
+pub(crate) mod frozen_swarms;
+pub(crate) mod status;
+
 use std::env;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -19,8 +19,8 @@ use shoal_runtime::random;
 use shoal_store::Store;
 
 use crate::cluster;
-use crate::processors;
 use crate::state::StateKeys;
+use crate::worker::processors;
 
 // The buffers can hold everything that the configuration accepts.
 const _: () = {

@@ -1,6 +1,12 @@
 //! A worker: one thread that serves requests, from received bytes to sent bytes, and does its share of the store's
 //! maintenance.
 
+pub(crate) mod overload;
+pub(crate) mod phase;
+pub(crate) mod pool;
+pub(crate) mod processors;
+pub(crate) mod service;
+
 use std::convert::Infallible;
 use std::io;
 use std::mem;
@@ -15,8 +21,8 @@ use shoal_relay::Swarms;
 use shoal_session::Service as Connections;
 use shoal_store::Store;
 
-use crate::phase::{Departure, Phase, WorkerPhase};
-use crate::service::WorkerService;
+use crate::worker::phase::{Departure, Phase, WorkerPhase};
+use crate::worker::service::WorkerService;
 use shoal_runtime::clock;
 use shoal_runtime::heartbeat::Heartbeat;
 use shoal_runtime::live::WorkerEndpoints;
@@ -168,7 +174,9 @@ impl Worker {
             let busy = housekeeping.behind || streams_busy;
             let taken = io.datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
             let mut is_behind = taken >= POLL_BATCHES_MAX * BATCH_MAX;
-            let now_ms = clock::monotonic_ms();
+            let now = clock::now();
+            let now_ms = now.monotonic_ms;
+            service.connections.set_time(now);
             // Without traffic, no batch does this.
             service.follow_reload();
             // The next reload may arrive during a change, and its settings must not find the listeners of this one.

@@ -31,7 +31,6 @@ pub struct Settings {
 
 impl Settings {
     /// Returns settings without limits of sources.
-    #[must_use]
     pub const fn new(memory_bytes_max: u64, peer_timeout_s: u32, hash_key: [u64; 4]) -> Self {
         Self {
             memory_bytes_max,

@@ -122,7 +122,6 @@ impl Store {
     }
 
     /// Returns the file that holds the memory, unless it is private.
-    #[must_use]
     pub fn memory_file(&self) -> Option<&MemoryFile> {
         self.arena().file()
     }

@@ -31,13 +31,11 @@ impl SwarmSet {
     pub const ALL: [Self; 4] = [Self::V4, Self::V6, Self::PrivateV4, Self::PrivateV6];
 
     /// Returns its index in [`ALL`](Self::ALL).
-    #[must_use]
     pub const fn index(self) -> usize {
         self as usize
     }
 
     /// Returns the size of a peer in bytes: its address and port in compact form.
-    #[must_use]
     pub const fn peer_bytes(self) -> usize {
         match self {
             Self::V4 | Self::PrivateV4 => size_of::<shoal_base::PeerV4>(),

@@ -101,7 +101,6 @@ impl Store {
     /// Returns the place of a torrent, which is the same in both families, see
     /// [`Swarms::locate`](crate::Swarms::locate).
     #[inline]
-    #[must_use]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
         self.v4.locate(info_hash)
     }
@@ -115,7 +114,6 @@ impl Store {
 
     /// Returns the counts of a torrent's swarms of IPv4 and of IPv6, without private networks that are kept apart.
     /// Locks one shard of each family for a look-up.
-    #[must_use]
     pub fn counts(&self, info_hash: &InfoHash) -> [Counts; 2] {
         let place = self.v4.locate(info_hash);
         [self.v4.scrape(&place), self.v6.scrape(&place)]
@@ -123,7 +121,6 @@ impl Store {
 
     /// Returns the ages in seconds of a torrent's swarms of IPv4 and of IPv6, see
     /// [`Swarms::age_s`](crate::Swarms::age_s).
-    #[must_use]
     pub fn ages_s(&self, info_hash: &InfoHash, now_s: u32) -> [Option<u32>; 2] {
         let place = self.v4.locate(info_hash);
         [self.v4.age_s(&place, now_s), self.v6.age_s(&place, now_s)]
@@ -138,7 +135,6 @@ impl Store {
 
     /// Returns up to `max` peers of a torrent in each family, without private networks that are kept apart, in no
     /// particular order. Locks one shard of each family while it reads up to `max` peers.
-    #[must_use]
     pub fn peers(&self, info_hash: &InfoHash, max: usize, now_s: u32) -> Vec<StoredPeer> {
         let mut peers = Vec::new();
         let place = self.v4.locate(info_hash);
@@ -173,13 +169,11 @@ impl Store {
     }
 
     /// Returns the memory in bytes that the watch takes with this many shards.
-    #[must_use]
     pub fn watch_bytes(shards: usize) -> usize {
         2 * shards * ChangeBuffer::bytes(changes_max(shards))
     }
 
     /// Returns the totals over all swarms of IPv4 and of IPv6.
-    #[must_use]
     pub fn totals(&self) -> [Totals; 2] {
         let [v4, v6] = self.private.totals();
         [self.v4.totals().plus(v4), self.v6.totals().plus(v6)]
@@ -193,13 +187,11 @@ impl Store {
     }
 
     /// Returns the number of torrents without peers whose completed downloads are retained, of IPv4 and of IPv6.
-    #[must_use]
     pub fn retained(&self) -> [u64; 2] {
         [self.v4.retained(), self.v6.retained()]
     }
 
     /// Returns the number of shards of a family.
-    #[must_use]
     pub fn shards(&self) -> usize {
         self.v4.shards()
     }

@@ -96,14 +96,12 @@ pub struct LockedShard<'s, P: Family> {
 impl Place {
     /// Returns the index of the shard, below the number of shards and therefore below [`SHARDS_MAX`].
     #[inline]
-    #[must_use]
     pub fn shard(&self) -> usize {
         self.shard.into()
     }
 
     /// Returns whether [`LockedShard::prefetch_found`] has found the swarm.
     #[inline]
-    #[must_use]
     pub const fn is_found(&self) -> bool {
         self.hint.is_some()
     }
@@ -260,7 +258,6 @@ impl<P: Family> LockedShard<'_, P> {
 
     /// Returns the counts of one swarm.
     #[inline]
-    #[must_use]
     pub fn scrape(&self, place: &Place) -> Counts {
         self.shard.scrape(place)
     }
@@ -268,7 +265,6 @@ impl<P: Family> LockedShard<'_, P> {
 
 impl<P: Family> LockedShard<'_, P> {
     /// Returns the seconds since a swarm was created, see [`Swarms::age_s`].
-    #[must_use]
     pub fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         self.shard.age_s(place, now_s)
     }
@@ -309,14 +305,12 @@ impl<P: Family> Swarms<P> {
     }
 
     /// Returns the number of torrents without peers whose completed downloads are retained.
-    #[must_use]
     pub fn retained(&self) -> u64 {
         self.retention.len()
     }
 
     /// Hashes the info hash, once for all steps of a request.
     #[inline]
-    #[must_use]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
         let (hash, id) = (info_hash::hash(info_hash, &self.key), *info_hash);
         let shard = hash & (self.shards.len() as u64 - 1);
@@ -324,7 +318,6 @@ impl<P: Family> Swarms<P> {
     }
 
     /// Returns the number of shards.
-    #[must_use]
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
@@ -435,13 +428,11 @@ impl<P: Family> Swarms<P> {
     /// Returns the leechers of a large swarm in the order of their table, for benchmarks: an attacker learns this order
     /// from many replies.
     #[doc(hidden)]
-    #[must_use]
     pub fn learned_order(&self, place: &Place) -> Vec<P> {
         self.shards[place.shard()].shard.lock().learned_order(place)
     }
 
     /// Returns the counts of one swarm.
-    #[must_use]
     pub fn scrape(&self, place: &Place) -> Counts {
         self.lock(place.shard()).scrape(place)
     }
@@ -520,7 +511,6 @@ impl<P: Family> Swarms<P> {
     }
 
     /// Returns totals over all swarms, without disturbing the traffic.
-    #[must_use]
     pub fn totals(&self) -> Totals {
         self.shards.iter().fold(Totals::default(), |sum, cell| Totals {
             swarms: sum.swarms + cell.swarms.load(Ordering::Relaxed),
@@ -538,7 +528,6 @@ impl<P: Family> Swarms<P> {
     /// Returns the seconds since a swarm was created, if it exists. A swarm that loses all its peers is later created
     /// again. The result is right to within a twelfth, or to within a twelfth of the peer timeout and at least 150
     /// seconds if that is more. Its maximum is 65,536 times the timeout, or 1,365 days if that is more.
-    #[must_use]
     pub fn age_s(&self, place: &Place, now_s: u32) -> Option<u32> {
         self.lock(place.shard()).age_s(place, now_s)
     }

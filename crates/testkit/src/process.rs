@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
 
 use crate::tools;
 
@@ -145,11 +145,14 @@ impl Process {
     pub fn members(&self) -> Vec<Pid> {
         let variable = self.variable();
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        // A program that leads no group is in the group of this process.
+        let own_group = getpgrp();
         let mut members = processes(|folder| {
             let group = running_group(&fs::read_to_string(folder.join("stat")).unwrap_or_default());
             let Some(group) = group else { return false };
             // A process that is killed loses its environment first, and its sockets later. So its group is kept.
-            groups.contains(&group) || has_variable(folder, &variable) && groups.insert(group)
+            groups.contains(&group)
+                || has_variable(folder, &variable) && group != own_group && groups.insert(group)
         });
         members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
         members
@@ -247,7 +250,12 @@ impl Process {
 
     /// Kills the whole group, and every process that left it.
     fn kill(&mut self) {
-        self.signal(Signal::KILL);
+        if self.groups.get_mut().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            // The program may have been waited for, and another process may have its number.
+            let _ = self.child.kill();
+        } else {
+            self.signal(Signal::KILL);
+        }
         for child in iter::once(&mut self.child).chain(&mut self.added) {
             let _ = child.wait();
         }

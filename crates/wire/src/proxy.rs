@@ -40,7 +40,6 @@ pub enum Decoded {
 }
 
 /// Decodes a header of either version from the front of `bytes`.
-#[must_use]
 pub fn decode(bytes: &[u8]) -> Decoded {
     if begins(bytes, V2_SIGNATURE) {
         decode_v2(bytes)

@@ -49,7 +49,6 @@ pub enum CloseCode {
 
 impl CloseCode {
     /// Returns the numeric code.
-    #[must_use]
     pub const fn code(self) -> u16 {
         self as u16
     }
@@ -94,7 +93,6 @@ pub enum Violation {
 
 impl Violation {
     /// Returns the code to close with.
-    #[must_use]
     pub const fn close_code(self) -> CloseCode {
         match self {
             Self::TooBig => CloseCode::TooBig,
@@ -115,7 +113,6 @@ impl Violation {
     }
 
     /// Returns the reason to close with.
-    #[must_use]
     pub const fn reason(self) -> &'static str {
         match self {
             Self::ReservedBits => "a reserved bit is set, and no extension was negotiated",

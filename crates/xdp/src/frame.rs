@@ -92,13 +92,11 @@ pub enum Rejection {
 
 impl Datagram {
     /// Returns whether the IPv4 header has options.
-    #[must_use]
     pub fn has_options(&self) -> bool {
         self.destination.is_ipv4() && self.udp_offset - self.ip_offset > IPV4_BYTES
     }
 
     /// Checks the UDP checksum of the datagram, which was parsed from this frame.
-    #[must_use]
     pub fn checksum(&self, frame: &[u8]) -> Checksum {
         let (Some(field), Some(datagram)) =
             (be16(frame, self.udp_offset + 6), frame.get(self.udp_offset..self.payload.end))

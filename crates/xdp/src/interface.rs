@@ -153,7 +153,6 @@ pub fn local_addresses() -> io::Result<Vec<IpAddr>> {
 
 impl Interface {
     /// Returns how many queues, from the first, AF_XDP sockets can serve.
-    #[must_use]
     pub fn sockets(&self) -> u32 {
         self.queues.min(self.transmit_queues)
     }

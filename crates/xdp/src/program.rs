@@ -259,13 +259,11 @@ impl Program {
 
 impl Link {
     /// Returns the mode in force: native or generic.
-    #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
     /// Returns why the driver does not run the program, if that was tried.
-    #[must_use]
     pub fn passed_over(&self) -> Option<&AttachError> {
         self.passed_over.as_ref()
     }

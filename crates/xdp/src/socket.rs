@@ -339,49 +339,41 @@ impl XdpSocket {
     }
 
     /// Returns how many frames each owner has.
-    #[must_use]
     pub fn owned(&self) -> Owned {
         self.umem.owned()
     }
 
     /// Returns whether each frame has exactly one owner, according to separate counts. It looks at every frame.
-    #[must_use]
     pub fn is_consistent(&self) -> bool {
         self.umem.is_consistent()
     }
 
     /// Returns the number of frames.
-    #[must_use]
     pub fn frames_total(&self) -> u32 {
         self.sizes.frames
     }
 
     /// Returns the maximum number of frames on their way to this process.
-    #[must_use]
     pub fn receiving_max(&self) -> u32 {
         self.sizes.receive
     }
 
     /// Returns whether the network card accesses the frames directly.
-    #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         self.is_zero_copy
     }
 
     /// Returns the index of the interface.
-    #[must_use]
     pub fn interface_index(&self) -> u32 {
         self.sizes.interface_index
     }
 
     /// Returns the queue.
-    #[must_use]
     pub fn queue(&self) -> u32 {
         self.sizes.queue
     }
 
     /// Returns the counts of faults.
-    #[must_use]
     pub fn faults(&self) -> Faults {
         self.faults
     }
@@ -401,7 +393,6 @@ impl XdpSocket {
     }
 
     /// Returns the descriptor to wait for. It is readable when frames have arrived.
-    #[must_use]
     pub fn descriptor(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.socket)
     }

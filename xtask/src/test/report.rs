@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use quick_junit::TestCaseStatus;
 
-/// A test run.
 pub(crate) struct Report {
     pub(crate) counts: Counts,
     /// The messages of tests that they, or parts of them, were skipped.
@@ -26,17 +25,12 @@ pub(crate) struct Counts {
     pub(crate) failed: usize,
 }
 
-/// A test and its duration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Test {
     name: String,
     duration: Duration,
 }
 
-/// Reads a report.
-///
-/// # Errors
-/// Fails if it is not JUnit XML.
 pub(crate) fn read(xml: impl BufRead) -> Result<Report> {
     let report = quick_junit::Report::deserialize(xml).context("the report of the tests is malformed")?;
     let cases =
@@ -68,7 +62,6 @@ pub(crate) fn read(xml: impl BufRead) -> Result<Report> {
 }
 
 impl Report {
-    /// Returns the `count` slowest tests, the slowest first.
     pub(crate) fn slowest(&self, count: usize) -> impl Iterator<Item = &Test> {
         self.tests.iter().take(count)
     }

@@ -18,7 +18,6 @@ enum Place {
     WholeName,
 }
 
-/// A banned text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ban {
     place: Place,
@@ -158,7 +157,6 @@ fn find(file: &File) -> Vec<(usize, &'static Ban)> {
     found
 }
 
-/// A line of a file.
 struct Line<'f> {
     /// The text of a comment or of a document.
     prose: &'f str,

@@ -25,7 +25,6 @@ pub struct NetworkList {
 
 impl NetworkList {
     /// Creates an empty list, which takes its memory from a budget.
-    #[must_use]
     pub fn within(budget: &Budget) -> Self {
         Self { share: Share::of(budget), ..Self::default() }
     }
@@ -58,13 +57,11 @@ impl NetworkList {
     }
 
     /// Returns the number of networks.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.v4.len() + self.v6.len()
     }
 
     /// Returns whether there are no networks.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -4,7 +4,6 @@ use super::{Network, NetworkTable, bits};
 
 /// Returns disjoint networks, with each table's answer for all of their addresses. Together they contain exactly the
 /// addresses for which some answer differs from `usual`.
-#[must_use]
 pub fn prefixes<const TABLES: usize>(
     tables: [&NetworkTable; TABLES],
     usual: [bool; TABLES],

@@ -63,27 +63,23 @@ impl Cache {
     pub const ENTRY_BYTES: usize = size_of::<Entry>();
 
     /// Creates an empty cache of at most `bytes_max`, but at least four entries.
-    #[must_use]
     pub fn new(key: HashKey, bytes_max: usize) -> Self {
         let sets = (bytes_max / size_of::<Set>()).max(1);
         Self { key, sets: (0..sets).map(|_| Set::default()).collect() }
     }
 
     /// Returns its memory, which does not change.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         size_of_val(&*self.sets)
     }
 
     /// Returns the key of the tags.
-    #[must_use]
     pub const fn key(&self) -> &HashKey {
         &self.key
     }
 
     /// Returns the cached facts about a token.
     #[inline]
-    #[must_use]
     pub fn find(&self, tag: Tag) -> Option<Verified> {
         let Set(entries) = self.set(tag);
         entries.iter().find_map(|entry| entry.read(tag))

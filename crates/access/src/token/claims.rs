@@ -68,19 +68,16 @@ impl Claims {
     }
 
     /// Returns whether the token permits a torrent.
-    #[must_use]
     pub fn permit(&self, info_hash: &InfoHash) -> bool {
         self.torrents.as_ref().is_none_or(|torrents| torrents.contains(info_hash))
     }
 
     /// Returns the part of the claims that a cache remembers.
-    #[must_use]
     pub const fn verified(&self) -> Verified {
         Verified { key: self.key, not_before_s: self.not_before_s, expires_s: self.expires_s }
     }
 
     /// Returns the memory of the list of torrents, in bytes.
-    #[must_use]
     pub fn list_bytes(&self) -> usize {
         self.torrents.as_ref().map_or(0, |torrents| size_of_val(&**torrents))
     }
@@ -89,7 +86,6 @@ impl Claims {
 impl Verified {
     /// Returns whether the token is valid now.
     #[inline]
-    #[must_use]
     pub const fn is_valid(&self, now_s: u64) -> bool {
         check_time(self.not_before_s, self.expires_s, now_s).is_ok()
     }

@@ -50,7 +50,6 @@ impl HashKey {
     pub const BYTES: usize = NH_WORDS * 8 + 2 * END_WORDS * 16;
 
     /// Creates a key from random bytes.
-    #[must_use]
     pub fn new(random: &[u8; Self::BYTES]) -> Self {
         let (nh, end) = random.split_at(NH_WORDS * 8);
         let mut wide = end.chunks_exact(16).map(|bytes| u128::from_le_bytes(array(bytes)));
@@ -66,7 +65,6 @@ impl HashKey {
 
     /// Hashes a token. Returns `None` if it is longer than [`TOKEN_BYTES_MAX`].
     #[inline]
-    #[must_use]
     pub fn tag(&self, token: &[u8]) -> Option<Tag> {
         if token.len() > TOKEN_BYTES_MAX {
             return None;
@@ -89,7 +87,6 @@ impl HashKey {
 
     /// Returns the hash of the pair of a token and a torrent.
     #[inline]
-    #[must_use]
     pub fn bind(&self, Tag(tag): Tag, info_hash: &InfoHash) -> Tag {
         let (words, rest) = info_hash.0.as_chunks::<8>();
         let mut last = [0; 8];

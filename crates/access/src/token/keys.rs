@@ -149,26 +149,22 @@ impl KeySet {
     }
 
     /// Returns the number of keys that can be used.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.keys.len()
     }
 
     /// Returns whether there is no key.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }
 
     /// Returns why keys were skipped.
-    #[must_use]
     pub fn unusable(&self) -> &[String] {
         &self.unusable
     }
 
     /// Returns whether the key with this number is in the set.
     #[inline]
-    #[must_use]
     pub fn has(&self, number: KeyNumber) -> bool {
         self.keys.iter().any(|key| key.number == number)
     }

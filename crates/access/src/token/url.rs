@@ -17,7 +17,6 @@ pub struct Url<'u> {
 
 impl<'u> Url<'u> {
     /// Splits a path and query, as UDP clients send it (BEP 41).
-    #[must_use]
     pub fn split(url: &'u [u8]) -> Self {
         let question = url.iter().position(|&byte| byte == b'?');
         let (path, query) = question.map_or((url, &[][..]), |at| (&url[..at], &url[at + 1..]));
@@ -26,7 +25,6 @@ impl<'u> Url<'u> {
 
     /// Returns the token: the value of the first parameter with this name, or else the last segment of the path that
     /// has the form of a token.
-    #[must_use]
     pub fn token(&self, parameter: &[u8]) -> Option<&'u [u8]> {
         let mut parameters = Parameters::new(self.query);
         let value =
@@ -39,7 +37,6 @@ impl<'u> Url<'u> {
 /// Returns whether a segment of a path has the form of a token: three parts of base64url with dots between them, the
 /// last of which is empty without a signature. The first encodes a JSON object, which begins with `{"` (other paths
 /// also have dots, as in host names and versions).
-#[must_use]
 pub fn is_token(segment: &[u8]) -> bool {
     let is_base64url = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     let mut parts = segment.split(|&byte| byte == b'.');

@@ -65,19 +65,16 @@ struct Header<'h> {
 
 impl Verifier {
     /// Creates a verifier.
-    #[must_use]
     pub const fn new(keys: KeySet, rules: Rules) -> Self {
         Self { keys, rules }
     }
 
     /// Returns the keys.
-    #[must_use]
     pub const fn keys(&self) -> &KeySet {
         &self.keys
     }
 
     /// Returns the rules.
-    #[must_use]
     pub const fn rules(&self) -> &Rules {
         &self.rules
     }

@@ -21,7 +21,6 @@ impl<'t> Details<'t> {
     pub const NONE: Self = Self { date: None, reference: None, reason: None };
 
     /// Returns whether there are no details.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.date.is_none() && self.reference.is_none() && self.reason.is_none()
     }

@@ -22,7 +22,6 @@ pub enum Format {
 impl Format {
     /// Recognises a format by the beginning of the content. Content that looks only like lines has the format of its
     /// declared media type, if any.
-    #[must_use]
     pub fn of(begin: &[u8], media_type: Option<&str>) -> Self {
         let begin = begin.trim_ascii_start();
         match begin {

@@ -113,7 +113,6 @@ impl<'l> Entry<'l> {
     }
 
     /// Returns the date, the reference and the reason.
-    #[must_use]
     pub const fn details(&self) -> Details<'l> {
         Details { date: self.date, reference: self.reference, reason: self.reason }
     }
@@ -164,7 +163,6 @@ impl fmt::Display for Details<'_> {
 }
 
 /// Returns the comment after an entry, if the line has one.
-#[must_use]
 pub fn comment(line: &str) -> Option<&str> {
     line[without_comment(line).len()..].strip_prefix('#').map(str::trim)
 }
@@ -212,7 +210,6 @@ fn parse_name(name: &[u8], info_hashes: &mut ArrayVec<InfoHash, HASHES_MAX>) -> 
 
 /// Parses a hash in any written form: 40 hexadecimal digits, 32 characters of base32, or the 64 digits of a v2 hash, of
 /// which it returns the first 20 bytes.
-#[must_use]
 pub fn parse_hash(text: &[u8]) -> Option<InfoHash> {
     match text.len() {
         40 | 64 => hex(text),
@@ -294,7 +291,6 @@ fn split_date(text: &str) -> (Option<&str>, &str) {
     if is_date(date) { (Some(date), rest.trim_start()) } else { (None, text) }
 }
 
-#[must_use]
 fn is_date(text: &str) -> bool {
     let bytes = text.as_bytes();
     let number = |digits: &[u8]| {

@@ -29,13 +29,11 @@ impl Default for ListReader {
 
 impl ListReader {
     /// Creates a reader that adds the torrents to a table.
-    #[must_use]
     pub fn new(builder: TableBuilder) -> Self {
         Self::after(0, Faults::default(), builder)
     }
 
     /// Creates a reader for text that follows this number of lines, some of them faulty.
-    #[must_use]
     pub fn after(lines: u64, faults: Faults, builder: TableBuilder) -> Self {
         Self {
             lines: Lines::after(lines, LINE_BYTES_MAX),
@@ -44,7 +42,6 @@ impl ListReader {
     }
 
     /// Returns the number of lines that have ended, including those before the text.
-    #[must_use]
     pub const fn lines(&self) -> u64 {
         self.lines.ended()
     }

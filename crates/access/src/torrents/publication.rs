@@ -52,14 +52,12 @@ pub struct Outdated;
 
 impl DenyWalk {
     /// Begins a walk over the deny list of `lists`.
-    #[must_use]
     pub fn new(lists: &TorrentLists, fields: PublishedFields) -> Self {
         let tables = lists.deny().iter().map(Arc::downgrade).collect();
         Self { key: lists.key, tables, position: 0, fields }
     }
 
     /// Returns its heap memory.
-    #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.tables.capacity() * size_of::<Weak<TorrentTable>>()
     }
@@ -91,7 +89,6 @@ impl DenyWalk {
 
 impl PublishedFields {
     /// Returns the details that are published.
-    #[must_use]
     pub fn of<'d>(&self, details: Details<'d>) -> Details<'d> {
         Details {
             date: details.date.filter(|_| self.date),

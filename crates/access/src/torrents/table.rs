@@ -96,7 +96,6 @@ pub enum TableError {
 impl TableBuilder {
     /// Creates an empty table, which takes its memory from a budget. If its torrents do not fit, it keeps none of them,
     /// and [`check`](Self::check) returns how much memory they would need.
-    #[must_use]
     pub fn within(budget: &Budget) -> Self {
         Self { share: Share::of(budget), ..Self::default() }
     }
@@ -162,19 +161,16 @@ impl TableBuilder {
     }
 
     /// Returns the number of torrents, some of which may be equal.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.hashes.len()
     }
 
     /// Returns whether there are no torrents.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
     /// Builds the table, in time proportional to the number of torrents.
-    #[must_use]
     pub fn build(self, key: &HashKey) -> TorrentTable {
         let buckets = self.hashes.len().div_ceil(BUCKET_TORRENTS).max(1);
         let bucket = |info_hash: &InfoHash| scale(key.hash(&info_hash.0), buckets);
@@ -242,19 +238,16 @@ fn remove_duplicates(bounds: &mut [u32], hashes: &mut Vec<InfoHash>) {
 
 impl TorrentTable {
     /// Returns the number of torrents.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.hashes.len()
     }
 
     /// Returns whether there are no torrents.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hashes.is_empty()
     }
 
     /// Returns the memory of the table, without the allocator's overhead.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let Texts { places, all } = &self.texts;
         let texts_bytes: usize = all.iter().map(|text| text.len() + size_of::<Box<str>>()).sum();
@@ -262,13 +255,11 @@ impl TorrentTable {
     }
 
     /// Returns whether the table has a torrent. `key` is the key of its construction.
-    #[must_use]
     pub fn contains(&self, key: &HashKey, info_hash: &InfoHash) -> bool {
         self.find(key.hash(&info_hash.0), info_hash).is_some()
     }
 
     /// Returns the details of a torrent, if the table has it. `key` is the key of its construction.
-    #[must_use]
     pub fn get(&self, key: &HashKey, info_hash: &InfoHash) -> Option<Details<'_>> {
         let position = self.find(key.hash(&info_hash.0), info_hash)?;
         Some(self.text_of(position).map_or(Details::NONE, |text| self.details(text)))
@@ -292,7 +283,6 @@ impl TorrentTable {
 
     /// Returns a number that differs between tables with different content, unless by chance (1 in 2^64). It depends on
     /// neither the key nor the order. The first call takes some tens of nanoseconds for each torrent.
-    #[must_use]
     pub fn digest(&self) -> u64 {
         let add = |digest: u64, entry: (&InfoHash, Details<'_>)| {
             let mut hasher = DefaultHasher::new();

@@ -25,7 +25,6 @@ pub struct HistogramCounts {
 
 impl Histogram {
     /// Creates a histogram whose buckets end at these values, in ascending order.
-    #[must_use]
     pub fn new(bounds: &'static [u64]) -> Self {
         debug_assert!(bounds.is_sorted());
         let buckets = (0..=bounds.len()).map(|_| Counter::default()).collect();
@@ -40,7 +39,6 @@ impl Histogram {
     }
 
     /// Returns the counts so far. A value that the worker counts meanwhile may be in only one of the numbers.
-    #[must_use]
     pub fn read(&self) -> HistogramCounts {
         HistogramCounts {
             bounds: self.bounds,
@@ -52,7 +50,6 @@ impl Histogram {
 
 impl HistogramCounts {
     /// Returns counts without values.
-    #[must_use]
     pub fn none(bounds: &'static [u64]) -> Self {
         Self { bounds, buckets: vec![0; bounds.len() + 1], sum: 0 }
     }
@@ -69,7 +66,6 @@ impl HistogramCounts {
     }
 
     /// Returns the number of values.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }

@@ -19,7 +19,6 @@ pub struct NetworkCounts {
 
 impl NetworkCounts {
     /// Creates counts of zero, for up to about `entries_max` entries of all sources together.
-    #[must_use]
     pub fn new(entries_max: u64) -> Self {
         Self { of_customers: Sketch::new(entries_max), wide: Sketch::with_counters(WIDE_COUNTERS_BITS) }
     }

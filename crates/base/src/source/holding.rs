@@ -69,7 +69,6 @@ struct Held {
 
 impl HoldingLimits {
     /// Returns the memory of the counts, whatever the number of sources: 16 MiB for each limit.
-    #[must_use]
     pub const fn bytes(self) -> usize {
         let limits = (self.peers_max > 0) as usize + (self.torrents_max > 0) as usize;
         limits * Sketch::bytes(COUNTERS_BITS)
@@ -78,7 +77,6 @@ impl HoldingLimits {
 
 impl Holdings {
     /// Creates counts of zero, under a secret. Returns `None` if nothing is limited.
-    #[must_use]
     pub fn new(limits: HoldingLimits, secret: [u64; 2]) -> Option<Self> {
         let held = |max: u32| {
             (max > 0).then(|| Held {
@@ -112,20 +110,17 @@ impl Holdings {
     }
 
     /// Returns the hasher of the sources that the other methods take.
-    #[must_use]
     pub const fn hasher(&self) -> &SourceHasher {
         &self.hasher
     }
 
     /// Returns whether torrents are counted.
-    #[must_use]
     pub const fn counts_torrents(&self) -> bool {
         self.torrents.is_some()
     }
 
     /// Returns the numbers of peers and torrents that are counted for the address or /64 of a source; zero if not
     /// limited.
-    #[must_use]
     pub fn count(&self, source: Source) -> (u32, u32) {
         let count =
             |held: &Option<Held>| held.as_ref().map_or(0, |held| held.sketch.count(source.network_hash()));

@@ -38,60 +38,51 @@ pub struct SourceHasher(SipHasher13);
 
 impl Source {
     /// Creates an IPv4 source from the hash of its address. The first 24 bits are the hash of its /24.
-    #[must_use]
     pub const fn of_hash(hash: u32) -> Self {
         Self { allocation: [0; 3], rest: hash.to_le_bytes() }
     }
 
     /// Returns the source as bytes, for a process with the same secret.
-    #[must_use]
     pub const fn to_bytes(self) -> [u8; 7] {
         let ([a, b, c], [d, e, f, g]) = (self.allocation, self.rest);
         [a, b, c, d, e, f, g]
     }
 
     /// Returns the source of these bytes.
-    #[must_use]
     pub const fn from_bytes([a, b, c, d, e, f, g]: [u8; 7]) -> Self {
         Self { allocation: [a, b, c], rest: [d, e, f, g] }
     }
 
     /// Returns the group of the source, one of eight. Outbound queues count the offers of each group separately, so
     /// that a source that sends too many limits only its group.
-    #[must_use]
     pub fn group(self) -> u8 {
         self.network().to_le_bytes()[3] >> 5
     }
 
     /// Returns the source's part among `parts`, by its IPv4 address or /48, or zero if `parts` is zero.
-    #[must_use]
     pub fn part(self, parts: usize) -> usize {
         let hash = self.site_hash().unwrap_or_else(|| self.network_hash());
         usize::try_from(hash % (parts as u64).max(1)).unwrap_or(0)
     }
 
     /// Returns whether both belong to one IPv4 address or one IPv6 /48.
-    #[must_use]
     pub fn is_same_site(self, other: Self) -> bool {
         let width = if self.is_v6() { Width::Site } else { Width::Source };
         self.is_v6() == other.is_v6() && self.hash(width) == other.hash(width)
     }
 
     /// Returns a hash of the address or /64.
-    #[must_use]
     pub fn network(self) -> u32 {
         let [low @ .., _, _, _, _] = self.network_hash().to_le_bytes();
         u32::from_le_bytes(if self.is_v6() { low } else { self.rest })
     }
 
     /// Returns the hash of the address or /64, spread over the 64 bits that a [`Sketch`](crate::source::Sketch) uses.
-    #[must_use]
     pub fn network_hash(self) -> u64 {
         self.hash(Width::Source)
     }
 
     /// Returns the hash of the /48, spread over 64 bits too, if there is one.
-    #[must_use]
     pub fn site_hash(self) -> Option<u64> {
         self.is_v6().then(|| self.hash(Width::Site))
     }
@@ -135,13 +126,11 @@ impl Networks {
 
 impl SourceHasher {
     /// Creates a hasher from its secret.
-    #[must_use]
     pub fn new([first, second]: [u64; 2]) -> Self {
         Self(SipHasher13::new_with_keys(first, second))
     }
 
     /// Returns the source of a canonical address.
-    #[must_use]
     pub fn source(&self, ip: IpAddr) -> Source {
         match ip {
             IpAddr::V4(ip) => self.source_v4(ip),
@@ -153,7 +142,6 @@ impl SourceHasher {
     }
 
     /// Returns the source of an IPv4 address.
-    #[must_use]
     pub fn source_v4(&self, ip: Ipv4Addr) -> Source {
         let [block @ .., host] = ip.octets();
         let [a, b, c, mask, ..] = self.0.hash(&block).to_le_bytes();
@@ -161,7 +149,6 @@ impl SourceHasher {
     }
 
     /// Returns the source of an IPv6 address, from the bytes of its /64.
-    #[must_use]
     pub fn source_v6(&self, subnet: [u8; 8]) -> Source {
         let [allocation @ .., block, site, home, own] = subnet;
         let [a, b, c, block_mask, site_mask, ..] = self.0.hash(&allocation).to_le_bytes();
@@ -175,7 +162,6 @@ impl SourceHasher {
 
 /// Permutes numbers such that every bit of the result depends on every bit of the argument. The argument must already
 /// be secret.
-#[must_use]
 pub const fn spread(number: u64) -> u64 {
     let number = (number ^ number >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let number = (number ^ number >> 29).wrapping_mul(0xd1b5_4a32_d192_ed03);

@@ -48,7 +48,6 @@ pub struct Rate {
 
 impl Rate {
     /// Creates a rate of `per_s` requests a second, of which `burst` may come at once. Both are at least 1.
-    #[must_use]
     pub const fn new(per_s: u32, burst: u32) -> Self {
         let per_s = if per_s == 0 { 1 } else { per_s as u64 };
         let burst = if burst == 0 { 1 } else { burst as u64 };
@@ -57,13 +56,11 @@ impl Rate {
     }
 
     /// Returns the time after which one token returns, in nanoseconds.
-    #[must_use]
     pub const fn token_ns(self) -> u64 {
         self.token_ns
     }
 
     /// Returns the time after which an empty bucket is full, in nanoseconds.
-    #[must_use]
     pub const fn full_ns(self) -> u64 {
         self.full_ns
     }

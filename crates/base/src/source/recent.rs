@@ -54,7 +54,6 @@ impl Recent {
     const TIMES_MAX: u32 = COUNT_MASK;
 
     /// Creates an empty record that remembers events for about `window_s`.
-    #[must_use]
     pub fn new(window_s: u32) -> Self {
         Self { slots: vec![[0; WAYS]; SLOTS / WAYS].into(), step_s: window_s.div_ceil(STEPS).max(1) }
     }

@@ -20,7 +20,6 @@ const FLOOR_ENTRIES: u64 = 32;
 /// quarters, a 1024th at seven eighths, and never less than a minimum. It falls faster than the free part, so each
 /// doubling of the number of sources gains less. One source stops at one half. 256 sources that keep to their falling
 /// allowance stop at 78 %, and only some 8,000 fill everything.
-#[must_use]
 pub fn allowance(used: u64, max: u64, entries_max: u64) -> Option<u64> {
     if used.saturating_mul(2) < max.saturating_mul(FREE_HALVES) {
         return None;
@@ -36,7 +35,6 @@ pub const SWARM_SHARE_PEERS_MIN: usize = 4;
 
 /// Returns how many peers one source may have in a swarm of `len` peers, if its share is limited to `per_cent`. A share
 /// of zero, or of a hundred or more, means no limit.
-#[must_use]
 pub fn swarm_share(len: usize, per_cent: u32) -> usize {
     match per_cent {
         0 | 100.. => usize::MAX,

@@ -40,7 +40,6 @@ impl fmt::Debug for Sketch {
 
 impl Sketch {
     /// Creates a sketch with all counts at zero, for up to about `entries_max` entries of all sources together.
-    #[must_use]
     pub fn new(entries_max: u64) -> Self {
         let counters = (entries_max / ENTRIES_PER_COUNTER).clamp(1 << WIDTH_BITS.0, 1 << WIDTH_BITS.1);
         Self::with_counters(counters.ilog2())
@@ -66,20 +65,17 @@ impl Sketch {
 
     /// Creates a sketch with all counts at zero and `2^bits` counters in each row, at most 2²⁴. It takes
     /// [`bytes`](Self::bytes).
-    #[must_use]
     pub fn with_counters(bits: u32) -> Self {
         let width = 1_usize << bits.min(COUNTERS_BITS_MAX);
         Self { rows: core::array::from_fn(|_| (0..width).map(|_| AtomicU32::new(0)).collect()) }
     }
 
     /// Returns the memory of a sketch with `2^bits` counters in each row.
-    #[must_use]
     pub const fn bytes(bits: u32) -> usize {
         (ROWS * size_of::<AtomicU32>()) << bits
     }
 
     /// Returns the number of counters of a row.
-    #[must_use]
     pub fn width(&self) -> usize {
         self.rows[0].len()
     }
@@ -102,7 +98,6 @@ impl Sketch {
 
     /// Returns the number of entries of the source with this hash, or slightly more.
     #[inline]
-    #[must_use]
     pub fn count(&self, hash: u64) -> u32 {
         self.counters(hash).map(|counter| counter.load(Ordering::Relaxed)).into_iter().min().unwrap_or(0)
     }

@@ -62,7 +62,6 @@ impl Width {
     pub const OF_CUSTOMER: usize = 3;
 
     /// Returns the share of such a network as a multiple of a single source's.
-    #[must_use]
     pub const fn shares(self) -> u32 {
         match self {
             Self::Source => 1,
@@ -74,7 +73,6 @@ impl Width {
     }
 
     /// Returns the length of the prefix of such an IPv6 network.
-    #[must_use]
     pub const fn prefix_v6(self) -> u32 {
         match self {
             Self::Source => 64,
@@ -86,7 +84,6 @@ impl Width {
     }
 
     /// Returns whether such a network usually belongs to one customer.
-    #[must_use]
     pub const fn is_of_customer(self) -> bool {
         matches!(self, Self::Source | Self::Home | Self::Site)
     }
@@ -114,7 +111,6 @@ impl Network {
     }
 
     /// Returns the width of the network.
-    #[must_use]
     pub const fn width(self) -> Width {
         self.width
     }

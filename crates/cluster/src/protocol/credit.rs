@@ -67,7 +67,6 @@ pub struct CreditRecord {
 }
 
 /// Returns the subject on which the nodes of a cluster publish batches.
-#[must_use]
 pub fn credit_subject(cluster: &str) -> String {
     format!("shoal.{cluster}.credit")
 }

@@ -37,13 +37,11 @@ pub struct Deltas {
 
 impl Deltas {
     /// Returns the number of deltas.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.addresses.len() + self.presences.len()
     }
 
     /// Returns whether there are no deltas.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -79,13 +79,11 @@ pub const NODE_HEADS_BYTES: usize = 8 + 8 * SHARDS;
 
 impl<'a> Heads<'a> {
     /// Creates the heads of these nodes.
-    #[must_use]
     pub const fn new(encoded: &'a [[u8; NODE_HEADS_BYTES]]) -> Self {
         Self(encoded)
     }
 
     /// Encodes the heads of a node.
-    #[must_use]
     pub fn encode_node(id: NodeId, next: [u64; SHARDS]) -> [u8; NODE_HEADS_BYTES] {
         let mut bytes = [0; NODE_HEADS_BYTES];
         for (chunk, number) in bytes.chunks_exact_mut(8).zip([id.0].into_iter().chain(next)) {
@@ -212,13 +210,11 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded<'_>, Malformed> {
 }
 
 /// Returns the checksum of an encoded message.
-#[must_use]
 pub fn checksum_of(message: &[u8]) -> u32 {
     message.last_chunk().map_or(0, |checksum| u32::from_le_bytes(*checksum))
 }
 
 /// Returns the bytes of a message.
-#[must_use]
 pub fn encode(from: NodeId, message: &Message<'_>) -> Bytes {
     let mut out = Vec::with_capacity(FRAME_BYTES + message.body_bytes());
     out.extend_from_slice(&[VERSION, message.kind()]);

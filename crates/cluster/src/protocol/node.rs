@@ -80,7 +80,6 @@ impl<E> Node<E> {
     pub const RELAY_BYTES_MAX: usize = MESSAGE_BYTES_MAX - FRAME_BYTES;
 
     /// Creates a node that knows no other.
-    #[must_use]
     pub fn new(settings: &Settings, now_ms: u64) -> Self {
         let mut name: String = settings.name.chars().filter(|character| !character.is_control()).collect();
         name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
@@ -110,13 +109,11 @@ impl<E> Node<E> {
     }
 
     /// Returns the subjects to subscribe to.
-    #[must_use]
     pub fn subscriptions(&self) -> Vec<String> {
         self.subjects.subscriptions(self.id)
     }
 
     /// Returns whether clients can be sent here: the node has collected the swarms of the others, or there is no other.
-    #[must_use]
     pub const fn is_ready(&self) -> bool {
         self.has_joined
     }
@@ -226,7 +223,6 @@ impl<E> Node<E> {
 
     /// Returns the bytes of all messages that the node holds: those retained for others, those that wait for earlier
     /// ones, and those not taken yet.
-    #[must_use]
     pub fn held_bytes(&self) -> [usize; 3] {
         let waiting = self.remotes.values().map(Remote::waiting_bytes).sum();
         let outgoing = self.outgoing.iter().map(|message| message.payload.len()).sum();
@@ -244,7 +240,6 @@ impl<E> Node<E> {
     }
 
     /// Returns the state of this node and its knowledge of the others.
-    #[must_use]
     pub fn status(&self, now_ms: u64) -> Status {
         let state = match (
             self.connected_ms.is_some(),

@@ -81,7 +81,6 @@ enum EntryFault {
 }
 
 /// Returns the head of a segment.
-#[must_use]
 pub fn encode_segment_head(run: NodeId, created_unix_ms: u64) -> Vec<u8> {
     let mut head = MAGIC.to_vec();
     head.extend_from_slice(&run.0.to_le_bytes());
@@ -106,14 +105,12 @@ pub fn encode_segment_entry(entry: &SegmentEntry<'_>, out: &mut Vec<u8>) {
 }
 
 /// Reads the entry at the beginning of the bytes. Returns `None` if it is missing or damaged.
-#[must_use]
 pub fn decode_segment_entry(bytes: &[u8]) -> Option<SegmentEntry<'_>> {
     read_entry(bytes).ok()
 }
 
 /// Reads a segment. Returns `None` if it has no head. A damaged entry is left out. Reading continues where its length
 /// says, or else at the next batch of the run.
-#[must_use]
 pub fn decode_segment(bytes: &[u8]) -> Option<SegmentContents> {
     let (run, created_unix_ms) = read_head(bytes)?;
     let mut contents = SegmentContents {

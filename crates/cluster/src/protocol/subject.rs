@@ -12,7 +12,6 @@ pub const SHARDS: usize = 16;
 pub(crate) const NAME_BYTES_MAX: usize = shoal_config::CLUSTER_NAME_BYTES_MAX;
 
 /// Returns the shard of a torrent: the first four bits of its info hash.
-#[must_use]
 pub fn shard_of(info_hash: &InfoHash) -> usize {
     usize::from(info_hash.0[0] >> 4)
 }

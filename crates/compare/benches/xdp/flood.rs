@@ -31,7 +31,6 @@ const WINDOW: u32 = 128;
 /// Honest announces per second.
 const HONEST_RATE: f64 = 2000.0;
 
-/// The figures of both floods.
 pub(crate) struct Floods {
     /// Connects from spoofed addresses that were answered per second.
     pub(crate) answered_per_s: f64,
@@ -54,7 +53,6 @@ pub(crate) struct Dropped {
     pub(crate) ns: f64,
 }
 
-/// Floods the tracker at `shoal`.
 pub(crate) fn measure(shoal: &Path) -> Floods {
     let network = Network::new(NetworkKind::Veth).unwrap();
     let assignment = CpuAssignment { cores: 1, tracker: vec![0], load: vec![1] };
@@ -84,7 +82,6 @@ pub(crate) fn measure(shoal: &Path) -> Floods {
     }
 }
 
-/// The rules of the tracker.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
     /// It answers all clients at the driver hook.
@@ -98,9 +95,7 @@ enum Rules {
 /// The part that has happened on the tracker's side up to a moment, or between two moments.
 struct Work {
     elapsed_s: f64,
-    /// Frames that have come to its interface.
     frames: u64,
-    /// How long its core has been busy.
     busy_s: f64,
 }
 
@@ -142,7 +137,6 @@ fn dropped_flood(network: &Network) -> Work {
     })
 }
 
-/// A tracker, and the folder of its files.
 struct Tracker {
     _process: Process,
     _folder: tempfile::TempDir,
@@ -239,7 +233,6 @@ fn honest_plan() -> Plan {
     }
 }
 
-/// Returns how many frames have come to the interface of the tracker.
 fn received(network: &Network) -> u64 {
     let interface = format!("{}:", network.tracker_interface());
     let table = network.on_tracker_side(|| fs::read_to_string("/proc/thread-self/net/dev")).unwrap().unwrap();
@@ -247,7 +240,6 @@ fn received(network: &Network) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Returns how long the tracker's core has been busy.
 fn busy_s() -> f64 {
     let statistics = fs::read_to_string("/proc/stat").unwrap();
     let line = statistics.lines().find_map(|line| line.strip_prefix("cpu0 ")).unwrap();

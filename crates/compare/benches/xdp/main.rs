@@ -13,7 +13,6 @@ use std::process::{Command, ExitCode, Stdio};
 
 use shoal_compare::result::{Cell, Comparison, Round};
 
-/// A load.
 struct Case {
     name: &'static str,
     /// Options of `shoal-lab compare`.
@@ -79,7 +78,6 @@ struct Spread {
     most: f64,
 }
 
-/// One tracker in one case.
 struct Measured {
     name: String,
     per_s: Spread,

@@ -1,11 +1,11 @@
 //! Samples how much of the CPU time of threads is spent in user mode.
 //!
-//! The kernel divides CPU time into user and system time by its clock tick, a few hundred times a second, which is too
-//! coarse for a user part of a tenth. An event of the kernel's CPU clock (perf_event_open(2)) fires thousands of times a
-//! second, and only while its thread runs. Its samples in user mode, times its period, are the user time.
+//! The kernel divides CPU time by its clock tick, a few hundred times a second: too coarse for a user part of a tenth.
+//! An event of its CPU clock (perf_event_open(2)) fires thousands of times a second while its thread runs. User time is
+//! the number of samples in user mode, times the period.
 //!
-//! Samples need no space: the ring buffer is mapped read-only, so that the kernel overwrites old samples, and only the
-//! position to which it has written is read.
+//! Samples need no space: the ring buffer is mapped read-only, so the kernel overwrites it, and only its position is
+//! read.
 #![allow(unsafe_code, reason = "neither the system call nor the shared memory has a safe interface")]
 
 use std::fs;
@@ -20,11 +20,9 @@ use rustix::process::Pid;
 /// Nanoseconds of CPU time between two samples. A prime number does not fall into step with anything periodic.
 pub(crate) const PERIOD_NS: u64 = 249_989;
 
-/// Samples some threads.
 #[derive(Debug)]
 pub(crate) struct Sampler(Vec<Event>);
 
-/// The event of one thread.
 #[derive(Debug)]
 struct Event {
     _descriptor: OwnedFd,
@@ -67,10 +65,6 @@ const DATA_HEAD_OFFSET: usize = 1024;
 const SAMPLE_BYTES: u64 = 8;
 
 impl Sampler {
-    /// Starts to sample threads.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not permit it, or not so often.
     pub(crate) fn start(threads: &[Pid]) -> io::Result<Self> {
         // The kernel lowers this limit by itself if samples take too long. Beyond it, it would drop samples.
         let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate")?;

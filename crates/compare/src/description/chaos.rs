@@ -33,13 +33,10 @@ pub struct ChaosOptions {
     pub snapshot: Option<Vec<String>>,
 }
 
-/// A signal that starts a hand-over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum UpgradeSignal {
-    /// SIGUSR2.
     #[serde(rename = "USR2")]
     Usr2,
-    /// SIGHUP.
     #[serde(rename = "HUP")]
     Hup,
 }
@@ -59,8 +56,6 @@ impl ChaosOptions {
 }
 
 impl UpgradeSignal {
-    /// Returns the signal of the kernel.
-    #[must_use]
     pub fn signal(self) -> Signal {
         match self {
             Self::Usr2 => Signal::USR2,
@@ -71,7 +66,6 @@ impl UpgradeSignal {
 
 impl Description {
     /// Applies the differences for `shoal-lab chaos`, if the description has them.
-    #[must_use]
     pub fn for_chaos(mut self) -> Option<(Self, ChaosOptions)> {
         let mut chaos = self.chaos.take()?;
         self.start.arguments = chaos.arguments.take().unwrap_or(self.start.arguments);

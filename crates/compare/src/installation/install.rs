@@ -19,35 +19,24 @@ const AQUATIC: &str = "0.9.0";
 /// The last series whose server runs without a native WebRTC library, which npm would download from elsewhere or build.
 const BITTORRENT_TRACKER: &str = "bittorrent-tracker@10";
 
-/// A tool that can be installed.
 #[derive(Clone, Copy, Debug)]
 pub struct InstallableTool {
-    /// Its name on the command line.
     pub name: &'static str,
-    /// Where it comes from.
     pub source: ToolSource,
 }
 
-/// The origin of a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolSource {
-    /// A crate that is built into a folder.
     Crate {
-        /// Its name on crates.io.
         package: &'static str,
-        /// Features in addition to the default ones.
         features: &'static str,
-        /// The folder below the tools.
         root: &'static str,
     },
-    /// A Debian package that is unpacked.
     Debian {
-        /// Its name.
         package: &'static str,
         /// Its program, as a path below the root of the package.
         program: &'static str,
     },
-    /// An npm package.
     Npm {
         /// Its name, which is also that of its program.
         package: &'static str,
@@ -56,8 +45,7 @@ pub enum ToolSource {
     },
 }
 
-/// Every tool that a registry offers.
-pub const TOOLS: [InstallableTool; 10] = [
+pub const TOOLS: &[InstallableTool] = &[
     InstallableTool {
         name: "opentracker",
         source: ToolSource::Debian { package: "opentracker", program: "usr/bin/opentracker" },
@@ -89,9 +77,6 @@ const fn aquatic(
 }
 
 /// Returns the default folder of the tools, in the user's cache.
-///
-/// # Errors
-/// Returns an error if neither `XDG_CACHE_HOME` nor `HOME` is set.
 pub fn default_folder() -> Result<PathBuf> {
     let of = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = of("XDG_CACHE_HOME").filter(|path| path.is_absolute());
@@ -101,8 +86,6 @@ pub fn default_folder() -> Result<PathBuf> {
 }
 
 impl InstallableTool {
-    /// Describes what `install` does, for the user.
-    #[must_use]
     pub fn plan(&self) -> String {
         match self.source {
             ToolSource::Crate { package, features: "", .. } => {
@@ -116,10 +99,6 @@ impl InstallableTool {
         }
     }
 
-    /// Installs the tool below `tools`.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be installed.
     pub fn install(&self, tools: &Path) -> Result<()> {
         fs::create_dir_all(tools).with_context(|| format!("cannot create {}", tools.display()))?;
         match self.source {

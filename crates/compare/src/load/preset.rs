@@ -7,14 +7,10 @@ use shoal_load::{Mix, PRESETS as UDP, Popularity, Population, Preset as LoadPres
 
 use crate::load::{HttpTransport, Measure, Transport, WsTransport};
 
-/// A named comparison.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ComparisonPreset {
-    /// Its name, population and mix.
     pub shape: LoadPreset,
-    /// How requests are carried.
     pub transport: Transport,
-    /// The quantity to measure.
     pub measure: Measure,
     /// Requests in flight in the closed loop, for each processor of the tracker. Over HTTP, each has a connection. Over
     /// WebSockets, each connection has at most one.
@@ -24,13 +20,11 @@ pub struct ComparisonPreset {
     pub spinners: usize,
     /// Sockets of each worker of the load. Over HTTP and WebSockets: addresses of its connections.
     pub sockets: NonZeroUsize,
-    /// How long to wait for a reply until the request counts as lost.
     pub timeout: Duration,
     /// Requests a second in the open loop, few enough for every tracker.
     pub latency_rate: f64,
 }
 
-/// The default number of idle connections over HTTP.
 const IDLE_CONNECTIONS: usize = 10_000;
 
 const PLAIN: HttpTransport = HttpTransport { tls: false, keep_alive: true, resumption: false };
@@ -59,8 +53,7 @@ const ANNOUNCES: LoadPreset = LoadPreset {
     scrape_hashes_max: 10,
 };
 
-/// Swarms of equal popularity, most of them with at least fifty peers. So the cost of a reply does not depend on the
-/// processor's caches.
+/// Swarms of equal popularity, mostly of fifty peers or more: the processor's caches do not change a reply's cost.
 const EVEN_POPULATION: Population =
     Population { torrents: 2000, peers: 100_000, popularity: Popularity::Uniform, ..PUBLISHED_POPULATION };
 
@@ -172,7 +165,6 @@ const WEBTORRENT: ComparisonPreset = ComparisonPreset {
     ..KEEP_ALIVE
 };
 
-/// The default number of idle WebSockets.
 const IDLE_WEB_SOCKETS: usize = 100_000;
 
 const WS: [ComparisonPreset; 8] = [
@@ -264,19 +256,13 @@ pub fn presets() -> impl Iterator<Item = ComparisonPreset> {
     UDP.into_iter().map(over_udp).chain(HTTP).chain(WS)
 }
 
-/// There is no preset of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no preset {name:?}: use {names}", names = presets().map(|preset| preset.shape.name).collect::<Vec<_>>().join(", "))]
 pub struct UnknownPreset {
-    /// The unknown name.
     pub name: String,
 }
 
 impl ComparisonPreset {
-    /// Returns the preset of this name.
-    ///
-    /// # Errors
-    /// Returns an error with the known names if there is none.
     pub fn find(name: &str) -> Result<Self, UnknownPreset> {
         let found = presets().find(|preset| preset.shape.name == name);
         found.ok_or_else(|| UnknownPreset { name: name.to_owned() })

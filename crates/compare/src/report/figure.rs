@@ -113,7 +113,6 @@ pub(super) enum Figure {
     RatedLossShare,
 }
 
-/// A figure of a round with its value, if that is known.
 pub(super) type Value = (Figure, Option<f64>);
 
 /// The known figures of a round that counts, or their medians over the rounds of a cell.
@@ -129,14 +128,12 @@ pub(super) struct Figures<F> {
 pub(super) type Medians = Figures<Spread>;
 
 impl<F: Copy> Figures<F> {
-    /// Returns the value of a figure, if it is known.
     pub(super) fn of(&self, figure: Figure) -> Option<F> {
         self.known.get(&figure).copied()
     }
 }
 
 impl Figures<f64> {
-    /// Collects the values that are known.
     pub(super) fn new(values: impl IntoIterator<Item = Value>, marks: Marks, rated_marks: Marks) -> Self {
         let known = values.into_iter().filter_map(|(figure, value)| Some((figure, value?)));
         Self { known: known.collect(), marks, rated_marks }

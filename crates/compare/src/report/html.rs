@@ -9,7 +9,6 @@ use crate::result::{Comparison, Tracker};
 
 const STYLE: &str = include_str!("style.css");
 
-/// Renders the whole page.
 pub(super) fn render(comparison: &Comparison, plots: &[Plot]) -> anyhow::Result<String> {
     let title = escape(&comparison.title);
     let figures: String = plots.iter().map(figure).collect::<anyhow::Result<_>>()?;

@@ -4,7 +4,6 @@ use super::page::{self, Block, Fact, Table};
 use super::plot::Plot;
 use crate::result::Comparison;
 
-/// Renders the whole report.
 pub(super) fn render(comparison: &Comparison, plots: &[Plot]) -> String {
     let mut out = format!("# {}\n", escape(&comparison.title));
     for block in page::blocks(comparison) {

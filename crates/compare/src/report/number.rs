@@ -34,7 +34,6 @@ pub(super) fn ticks(values: &[f64]) -> Vec<String> {
     values.iter().map(|value| grouped(*value, decimals)).collect()
 }
 
-/// Formats a value without decimals.
 pub(super) fn whole(value: f64) -> String {
     grouped(value, 0)
 }

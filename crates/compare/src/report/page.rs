@@ -1,5 +1,4 @@
-//! The content of the report as headings, tables and text, before it is rendered to Markdown or HTML. All text here is
-//! plain; the renderers escape it.
+//! The report as headings, tables and plain text, which the renderers turn into Markdown or HTML and escape.
 
 use super::ranking;
 use super::round::{self, Marks};
@@ -47,27 +46,18 @@ const CONNECTIONS_READING: &str = "In the closed loop. A connection that failed 
 const LATENCY_READING: &str = "Requests are sent at fixed times, whatever the tracker does. Latency counts from the \
     scheduled time, so that a stall shows in full. A lost request has no latency; see the loss.";
 
-/// A part of the report.
 pub(super) enum Block {
-    /// The heading of a section.
     Heading(&'static str),
-    /// A paragraph.
     Text(String),
-    /// The result in a sentence or two.
     Verdict(String),
     /// A paragraph that must not be overlooked.
     Warning(String),
-    /// Names and values.
     Facts(Vec<Fact>),
-    /// A table.
     Table(Table),
-    /// A list.
     List(Vec<String>),
-    /// The place of the plots.
     Plots,
 }
 
-/// A name and its value.
 pub(super) struct Fact {
     pub(super) name: String,
     pub(super) value: String,
@@ -83,7 +73,6 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// Returns the whole report.
 pub(super) fn blocks(comparison: &Comparison) -> Vec<Block> {
     let rows = row::rows(comparison);
     let mut blocks = vec![Block::Verdict(verdict::verdict(&rows))];
@@ -128,7 +117,6 @@ pub(super) fn legend(rows: &[Row<'_>]) -> Vec<String> {
     Marks::meanings(marks)
 }
 
-/// Returns the detailed sections of a load.
 fn load_blocks(rows: &[Row<'_>]) -> Vec<Block> {
     let is_relayed = relayed::is_relayed(rows);
     let mut blocks = if is_relayed {

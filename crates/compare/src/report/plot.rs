@@ -18,7 +18,6 @@ use super::unit::UnitLabels;
 use crate::result::Comparison;
 use crate::svg::{self, Area};
 
-/// The width of every plot.
 const WIDTH: u32 = 1600;
 /// The distance of text from the left and the right edge.
 const MARGIN: i32 = 50;
@@ -35,7 +34,6 @@ const FOREGROUND: RGBColor = RGBColor(0x1c, 0x1e, 0x21);
 const MUTED: RGBColor = RGBColor(0x5b, 0x61, 0x68);
 const GRID: RGBColor = RGBColor(0xe3, 0xe6, 0xea);
 
-/// A plot that can be rendered.
 pub(super) struct Plot {
     /// The file name without its extension.
     pub(super) name: String,
@@ -44,14 +42,12 @@ pub(super) struct Plot {
     chart: Chart,
 }
 
-/// The content of a plot.
 enum Chart {
     Bars(Bars),
     Lines(Lines),
 }
 
 impl Plot {
-    /// Renders the plot as an SVG document.
     pub(super) fn svg(&self) -> anyhow::Result<String> {
         match &self.chart {
             Chart::Bars(bars) => bars.svg(),
@@ -150,7 +146,6 @@ fn pixels(length: f64) -> i32 {
     length.ceil() as i32
 }
 
-/// Returns a number of things.
 fn count(things: usize) -> i32 {
     i32::try_from(things).unwrap_or(i32::MAX)
 }

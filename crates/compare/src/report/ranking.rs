@@ -4,15 +4,12 @@ use super::figure::Figure;
 use super::round::Marks;
 use super::row::Row;
 
-/// The ratio of Shoal's median to that of another row.
 pub(super) struct Ratio<'a> {
     /// Shoal's median divided by the other's.
     pub(super) value: f64,
     /// The error of the ratio, if that of both medians is known.
     pub(super) error: Option<f64>,
-    /// The other row.
     pub(super) other: &'a Row<'a>,
-    /// The marks of both rows.
     pub(super) marks: Marks,
 }
 
@@ -35,7 +32,6 @@ impl Ratio<'_> {
 
 /// One of Shoal's rows and its ratios. A ratio is missing if there is no other row, or a figure is missing.
 pub(super) struct Ranking<'a> {
-    /// Shoal's row.
     pub(super) row: &'a Row<'a>,
     /// User part of the CPU time of a reply, to the least of the rivals.
     pub(super) user: Option<Ratio<'a>>,
@@ -51,7 +47,6 @@ pub(super) struct Ranking<'a> {
     pub(super) ceiling_throughput: Option<Ratio<'a>>,
 }
 
-/// Returns the ranking of each measured row of Shoal.
 pub(super) fn rankings<'a>(rows: &'a [Row<'a>]) -> Vec<Ranking<'a>> {
     let ranking = |row: &'a Row<'a>| {
         let others: Vec<&Row<'_>> = rows.iter().filter(|other| other.cores() == row.cores()).collect();
@@ -78,15 +73,10 @@ pub(super) fn rankings<'a>(rows: &'a [Row<'a>]) -> Vec<Ranking<'a>> {
 
 /// One of Shoal's rows and one rival on the same cores.
 pub(super) struct Pairing<'a> {
-    /// Shoal's row.
     pub(super) row: &'a Row<'a>,
-    /// The rival's row.
     pub(super) rival: &'a Row<'a>,
-    /// CPU time of a reply.
     pub(super) whole: Option<Ratio<'a>>,
-    /// User part of the CPU time of a reply.
     pub(super) user: Option<Ratio<'a>>,
-    /// Responses a second.
     pub(super) throughput: Option<Ratio<'a>>,
 }
 

@@ -6,17 +6,14 @@ use super::page::Table;
 use super::row::Row;
 use super::tables::{Column, outcome_word, table, with_rounds};
 
-/// Returns whether these are measurements of WebTorrent.
 pub(super) fn is_relayed(rows: &[Row<'_>]) -> bool {
     rows.iter().any(|row| row.has(OffersPerS))
 }
 
-/// Returns whether some measurements were made with slow readers.
 pub(super) fn has_slow_readers(rows: &[Row<'_>]) -> bool {
     rows.iter().any(|row| row.has(SlowReaders))
 }
 
-/// The columns of the main table.
 pub(super) const MAIN: &[Column] = &[
     Column::spread("Messages/s", ResponsesPerS, number::whole).marked(),
     Column::spread("CPU µs each", WholeUs, number::hundredths).marked(),
@@ -29,7 +26,6 @@ pub(super) const MAIN: &[Column] = &[
     Column::spread("p99 µs of a relay at rate", RelayP99Us, number::figure).rated(),
 ];
 
-/// Returns the table of messages, good and bad.
 pub(super) fn messages(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::median("Announces/s", AnnouncesPerS, number::whole),
@@ -45,7 +41,6 @@ pub(super) fn messages(rows: &[Row<'_>]) -> Table {
     with_rounds(table(COLUMNS, rows, outcome_word), rows)
 }
 
-/// Returns the table of the open loop: replies and relays.
 pub(super) fn latency(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::spread("Reply p50 µs", P50Us, number::figure).rated(),

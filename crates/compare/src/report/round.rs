@@ -11,19 +11,15 @@ use crate::result::{self, Cell, Round, SlowReaderRound, Usage, spent};
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 const STEAL_MAX: f64 = 0.1;
 
-/// Bytes of a megabyte in the report.
 const MEGABYTE: f64 = 1e6;
 
 /// Reasons to read a figure with care.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
-    /// The generator was the bottleneck.
     pub(super) generator_bound: bool,
     /// The hypervisor took away more than [`STEAL_MAX`] of the time.
     pub(super) stolen: bool,
-    /// The run ended early.
     pub(super) cut_short: bool,
-    /// Fewer connections were open than requested.
     pub(super) fewer: bool,
 }
 
@@ -55,7 +51,6 @@ impl Marks {
         used.map(|(sign, meaning)| format!("{sign} {meaning}")).collect()
     }
 
-    /// Returns the union of both sets of marks.
     pub(super) fn union(self, other: Self) -> Self {
         Self {
             generator_bound: self.generator_bound || other.generator_bound,
@@ -202,7 +197,6 @@ fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<[Value
     ])
 }
 
-/// Returns the figures of the open loop.
 fn rated_figures(report: &Report) -> [Value; 13] {
     let LatencySummary { p50_us, p90_us, p99_us, p99_9_us, max_us, .. } = report.latency;
     let relay = relay_latency(report);

@@ -6,17 +6,14 @@ use crate::result::{Cell, Comparison, Tracker};
 
 /// A tracker on a number of cores.
 pub(super) struct Row<'a> {
-    /// The tracker.
     pub(super) tracker: &'a Tracker,
     /// Its cell. There is none for a tracker that is absent or was not reached.
     pub(super) cell: Option<&'a Cell>,
-    /// The outcome of the cell.
     pub(super) outcome: Outcome,
     /// The numbers of the rounds that do not count, and the reasons.
     pub(super) left_out: Vec<(usize, String)>,
 }
 
-/// The outcome of a cell.
 pub(super) enum Outcome {
     /// At least one round counts.
     Measured(Medians),
@@ -29,12 +26,10 @@ pub(super) enum Outcome {
 }
 
 impl Row<'_> {
-    /// Returns the number of cores.
     pub(super) fn cores(&self) -> Option<usize> {
         self.cell.map(|cell| cell.cores)
     }
 
-    /// Returns the medians, if there are any.
     pub(super) fn measured(&self) -> Option<&Medians> {
         match &self.outcome {
             Outcome::Measured(medians) => Some(medians),
@@ -47,7 +42,6 @@ impl Row<'_> {
         self.measured().is_some_and(|medians| medians.of(figure).is_some())
     }
 
-    /// Returns whether it is Shoal.
     pub(super) fn is_shoal(&self) -> bool {
         !self.tracker.is_ceiling && self.tracker.name.starts_with("shoal")
     }

@@ -5,9 +5,7 @@
 pub(super) struct Spread {
     /// The middle value, or the mean of the two middle values.
     pub(super) median: f64,
-    /// The smallest value.
     pub(super) min: f64,
-    /// The largest.
     pub(super) max: f64,
 }
 

@@ -24,7 +24,6 @@ pub(super) struct Column {
     marks: fn(&Medians) -> Marks,
 }
 
-/// How a column shows its figure.
 #[derive(Clone, Copy)]
 enum Show {
     Median(fn(f64) -> String),
@@ -51,12 +50,10 @@ impl Column {
         Self::new(head, figure, Show::WithError(error))
     }
 
-    /// Shows the marks of the closed loop.
     pub(super) const fn marked(self) -> Self {
         Self { marks: |medians| medians.marks, ..self }
     }
 
-    /// Shows the marks of the open loop.
     pub(super) const fn rated(self) -> Self {
         Self { marks: |medians| medians.rated_marks, ..self }
     }
@@ -90,7 +87,6 @@ const IDLE: &[Column] = &[
     Column::spread("KiB each of the first 1,000", IdleFirstKib, number::hundredths),
 ];
 
-/// Returns the main table.
 pub(super) fn main(rows: &[Row<'_>]) -> Table {
     let columns = if is_idle(rows) {
         let has_steps = rows.iter().any(|row| row.has(IdleFirstKib));
@@ -122,7 +118,6 @@ pub(super) fn brief(rows: &[Row<'_>]) -> Table {
     table(&columns, rows, outcome_word)
 }
 
-/// Returns the table of connections.
 pub(super) fn connections(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::median("Opened/s", OpenedPerS, number::whole),
@@ -134,7 +129,6 @@ pub(super) fn connections(rows: &[Row<'_>]) -> Table {
     table(COLUMNS, rows, outcome_word)
 }
 
-/// Returns the table of replies, good and bad.
 pub(super) fn replies(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::median("Connects/s", ConnectsPerS, number::whole),
@@ -148,7 +142,6 @@ pub(super) fn replies(rows: &[Row<'_>]) -> Table {
     with_rounds(table(COLUMNS, rows, outcome_word), rows)
 }
 
-/// Returns the table of CPU time and busy processors.
 pub(super) fn processors(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::with_error("User µs each", UserUs, UserErrorUs).marked(),
@@ -161,7 +154,6 @@ pub(super) fn processors(rows: &[Row<'_>]) -> Table {
     table(COLUMNS, rows, outcome_word)
 }
 
-/// Returns the table of the open loop.
 pub(super) fn latency(rows: &[Row<'_>]) -> Table {
     const COLUMNS: &[Column] = &[
         Column::spread("p50 µs", P50Us, number::figure).rated(),
@@ -175,7 +167,6 @@ pub(super) fn latency(rows: &[Row<'_>]) -> Table {
     table(COLUMNS, rows, outcome_word)
 }
 
-/// Returns the table of Shoal's rankings.
 pub(super) fn rankings(rankings: &[Ranking<'_>], labels: UnitLabels) -> Table {
     let head = vec![
         "Tracker",
@@ -207,7 +198,6 @@ pub(super) fn rankings(rankings: &[Ranking<'_>], labels: UnitLabels) -> Table {
     Table { head, text_columns: 1, rows: rankings.iter().map(line).collect() }
 }
 
-/// Returns the table of Shoal against each rival.
 pub(super) fn pairings(pairings: &[Pairing<'_>], labels: UnitLabels) -> Table {
     let head = vec!["Tracker", "Against", "Cores", "CPU, whole", "CPU, user part", labels.rate];
     let ratio = |ratio: &Option<Ratio<'_>>| match ratio {
@@ -235,7 +225,6 @@ fn ratio_figure(Ratio { value, error, marks, .. }: &Ratio<'_>) -> String {
     }
 }
 
-/// Returns the table of every round of every cell.
 pub(super) fn raw_rounds(comparison: &Comparison) -> Table {
     let head = vec![
         "Tracker",
@@ -275,7 +264,6 @@ pub(super) fn has_connections(rows: &[Row<'_>]) -> bool {
     rows.iter().any(|row| row.has(FailedConnections))
 }
 
-/// Returns the number of cores of a row as text.
 pub(super) fn cores(row: &Row<'_>) -> String {
     row.cores().map_or_else(|| NOTHING.into(), |cores| cores.to_string())
 }
@@ -306,8 +294,7 @@ fn raw_figures(cell: &Cell, round: &Round) -> Vec<String> {
     ]
 }
 
-/// Builds a table with a line for each row, which begins with the tracker and its cores. If nothing was measured,
-/// `otherwise` fills the first column.
+/// Builds a table with a line for each row. `otherwise` is the first figure of a row without measurements.
 pub(super) fn table(columns: &[Column], rows: &[Row<'_>], otherwise: fn(&Outcome) -> String) -> Table {
     let heads = columns.iter().map(|column| column.head);
     let head: Vec<&str> = ["Tracker", "Cores"].into_iter().chain(heads).collect();

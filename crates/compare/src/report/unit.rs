@@ -3,7 +3,6 @@
 use super::figure::Figure;
 use super::row::Row;
 
-/// The labels of the unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnitLabels {
     /// A single unit.
@@ -35,7 +34,6 @@ const MESSAGE: UnitLabels = UnitLabels {
 };
 
 impl UnitLabels {
-    /// Returns the labels for these rows.
     pub(super) fn of<'a>(rows: impl IntoIterator<Item = &'a Row<'a>>) -> Self {
         if rows.into_iter().any(|row| row.has(Figure::OffersPerS)) { MESSAGE } else { RESPONSE }
     }

@@ -9,7 +9,6 @@ use shoal_load::{Kinds, OpenError, Pace, Plan, Report, Session, Stop, Watch, Wro
 
 use crate::load::Transport;
 
-/// A load generator, ready for the runs of one tracker.
 pub(crate) struct Generator {
     session: Session,
     /// Whether the tracker is an echo of WebSocket messages, which is not a tracker.
@@ -18,9 +17,6 @@ pub(crate) struct Generator {
 
 impl Generator {
     /// Opens it. Over UDP, its closed loop runs at `hook` if there is one. Over HTTP, each worker has `connections`.
-    ///
-    /// # Errors
-    /// Returns an error if the plan is impossible, this host lacks something, or the tracker does not answer.
     pub(crate) fn open(
         plan: &Plan,
         transport: Transport,
@@ -69,13 +65,11 @@ impl Generator {
         Ok(Self { session, is_ws_echo: is_echo && matches!(transport, Transport::Ws(_)) })
     }
 
-    /// Makes every peer announce its start.
     pub(crate) fn fill(&mut self, watch: &mut Watch<'_>) -> Report {
         let report = self.session.fill(watch);
         if self.is_ws_echo { echo_report(report) } else { report }
     }
 
-    /// Puts load on the tracker.
     pub(crate) fn run(&mut self, pace: Pace, stop: Stop, watch: &mut Watch<'_>) -> Report {
         let report = self.session.run(pace, stop, watch);
         if self.is_ws_echo { echo_report(report) } else { report }

@@ -1,16 +1,14 @@
 //! Threads that take a share of the tracker's processors, so that a load that needs more time than the tracker can keep
 //! it busy.
 //!
-//! Over connections, the kernel does much the same work on both ends, and opening a connection costs the client about
-//! twice as much as the server. One processor of load then cannot fill one processor of tracker. With one spinning
-//! thread the tracker gets half of its processor, and requests wait for it during the other half. The CPU time of a reply
-//! is then that of a tracker whose queue is always full. It does not include the spinning threads, which touch no memory
-//! and so leave the caches to the tracker.
+//! Over connections, the client does as much work as the server, and twice as much to open one. One processor of load
+//! then cannot fill one of the tracker. Next to a spinning thread, the tracker gets half of its processor, and requests
+//! queue meanwhile. Its CPU time per reply is then that of a saturated tracker. The spinning threads do not count, and
+//! touch no memory, so the caches belong to the tracker.
 //!
-//! They have the priority of the tracker. They need no privilege, which a limit by the kernel (`cpu.max`, a real-time
-//! class) would, and it is visible whether the tracker always had work: `Usage::ready_share`.
-//!
-//! The report marks rounds in which the tracker had work for less than 98 % of the time as generator-bound.
+//! They have the tracker's priority. A limit by the kernel (`cpu.max`, a real-time class) would need privileges, and
+//! hide whether the tracker always had work (`Usage::ready_share`). Rounds with work for less than 98 % of the time are
+//! marked as generator-bound.
 
 use std::io;
 use std::sync::Arc;
@@ -28,9 +26,6 @@ pub(crate) struct Spinners {
 
 impl Spinners {
     /// Starts this number of threads on each of `processors`.
-    ///
-    /// # Errors
-    /// Returns an error if the system permits no more threads.
     pub(crate) fn start(processors: &[usize], of_each: usize) -> io::Result<Self> {
         let mut spinners = Self::default();
         for processor in processors.iter().flat_map(|processor| std::iter::repeat_n(*processor, of_each)) {

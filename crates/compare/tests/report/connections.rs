@@ -33,7 +33,6 @@ fn idle(wanted: usize, open: usize, failure: Option<&str>) -> Round {
     Round { idle: Some(idle), ..empty_round(1) }
 }
 
-/// Creates a comparison with only the given rounds.
 fn with(rounds: Vec<(&str, Round)>) -> Comparison {
     let mut comparison = sample::comparison(&[1]);
     comparison.cells.iter_mut().for_each(|cell| cell.rounds.clear());

@@ -52,12 +52,10 @@ pub(crate) fn comparison(core_counts: &[usize]) -> Comparison {
     }
 }
 
-/// Returns the cell of a tracker.
 pub(crate) fn cell_of<'a>(comparison: &'a mut Comparison, tracker: &str, cores: usize) -> &'a mut Cell {
     comparison.cells.iter_mut().find(|cell| cell.tracker == tracker && cell.cores == cores).unwrap()
 }
 
-/// Creates a round without measurements.
 pub(crate) fn empty_round(round: usize) -> Round {
     Round { round, began: "2026-03-01T12:00:01+00:00".into(), ..Round::default() }
 }

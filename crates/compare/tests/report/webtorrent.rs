@@ -41,7 +41,6 @@ fn round(cpu_s: f64) -> Round {
     }
 }
 
-/// Creates a comparison with only the given rounds.
 fn with(rounds: Vec<(&str, Round)>) -> Comparison {
     let mut comparison = sample::comparison(&[1]);
     comparison.cells.iter_mut().for_each(|cell| cell.rounds.clear());

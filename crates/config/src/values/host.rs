@@ -11,7 +11,6 @@ pub struct HostName(String);
 
 impl HostName {
     /// Returns whether `name` is this name, or this is `*`.
-    #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         self.0 == "*" || self.0.eq_ignore_ascii_case(name.strip_suffix('.').unwrap_or(name))
     }

@@ -20,7 +20,6 @@ impl InterfaceName {
     }
 
     /// Returns the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

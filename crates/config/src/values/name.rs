@@ -22,13 +22,11 @@ impl Name {
     }
 
     /// Returns the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Creates a name, if the text is valid.
-    #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let is_valid = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\');
         ((1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_valid))

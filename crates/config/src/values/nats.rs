@@ -30,7 +30,6 @@ pub struct ClusterName(Cow<'static, str>);
 
 impl NatsServer {
     /// Returns the address of the host, unless it is a name.
-    #[must_use]
     pub fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
@@ -82,7 +81,6 @@ impl ClusterName {
     }
 
     /// Returns the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -123,7 +121,6 @@ pub struct StreamName(String);
 
 impl StreamName {
     /// Returns the name.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

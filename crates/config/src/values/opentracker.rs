@@ -47,7 +47,6 @@ impl OpentrackerMode {
     }
 
     /// Returns the value of the parameter `mode`.
-    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Everything => "everything",

@@ -12,7 +12,6 @@ const DEFAULT_PORTS: [(&str, &str); 2] = [("http", ":80"), ("https", ":443")];
 
 impl Origin {
     /// Returns the value of the header.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }

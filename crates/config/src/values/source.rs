@@ -57,7 +57,6 @@ impl SourceUrl {
     }
 
     /// Returns the URL with its secrets.
-    #[must_use]
     pub const fn uri(&self) -> &Uri {
         &self.0
     }

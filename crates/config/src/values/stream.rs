@@ -43,7 +43,6 @@ const UNIX: &str = "unix";
 
 impl Listen {
     /// Returns a TCP listener without PROXY headers.
-    #[must_use]
     pub const fn tcp(address: SocketAddr) -> Self {
         Self { address: ListenAddress::Tcp(address), proxy_protocol: false }
     }

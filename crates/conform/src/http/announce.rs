@@ -13,7 +13,6 @@ use crate::context::Context;
 use crate::peer::{Announce, STARTED};
 use crate::rules::Client as _;
 
-/// The range of intervals that a tracker should use, in seconds.
 const SANE_INTERVAL_S: std::ops::RangeInclusive<u32> = 60..=86_400;
 
 pub(super) const CASES: &[Case] = &[

@@ -3,7 +3,6 @@
 /// The maximum nesting of dictionaries and lists; a reply has three levels.
 const DEPTH_MAX: u32 = 8;
 
-/// A bencoded value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Integer(i64),
@@ -17,12 +16,10 @@ pub(crate) enum Value {
 pub(crate) struct Dictionary(pub(crate) Vec<(Vec<u8>, Value)>);
 
 impl Dictionary {
-    /// Returns the value of a key.
     pub(crate) fn value(&self, key: &str) -> Option<&Value> {
         self.0.iter().find(|(found, _)| found == key.as_bytes()).map(|(_, value)| value)
     }
 
-    /// Returns the integer value of a key.
     pub(crate) fn integer(&self, key: &str) -> Option<i64> {
         match self.value(key)? {
             Value::Integer(integer) => Some(*integer),
@@ -30,7 +27,6 @@ impl Dictionary {
         }
     }
 
-    /// Returns the string value of a key.
     pub(crate) fn bytes(&self, key: &str) -> Option<&[u8]> {
         match self.value(key)? {
             Value::Bytes(bytes) => Some(bytes),
@@ -47,7 +43,6 @@ impl Dictionary {
 }
 
 impl Value {
-    /// Returns the dictionary, if the value is one.
     pub(crate) const fn dictionary(&self) -> Option<&Dictionary> {
         match self {
             Self::Dictionary(dictionary) => Some(dictionary),
@@ -64,10 +59,7 @@ impl Value {
     }
 }
 
-/// Decodes a dictionary and returns it with the number of bytes after it.
-///
-/// # Errors
-/// Returns a description of the first violation.
+/// Decodes a dictionary. Returns it with the number of bytes after it, or a description of the first violation.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Dictionary, usize), String> {
     let mut reader = Reader { bytes, at: 0 };
     match reader.value(0)? {

@@ -20,24 +20,20 @@ use crate::trace::Direction;
 /// The number of reads in one wait, so that a tracker that sends one byte at a time does not block the suite.
 const READS_MAX: u32 = 10_000;
 
-/// The reaction of a tracker to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Response(Box<Response>),
     /// The tracker closes the connection without a response.
     Closed,
-    /// No response arrives in time.
     Silence,
 }
 
-/// A connection that carries requests and responses.
 pub(super) struct HttpConnection<'c> {
     context: &'c Context<'c>,
     connection: Connection,
 }
 
 impl HttpConnection<'_> {
-    /// Sends bytes. If the tracker has closed the connection, the next read reports it.
     pub(super) fn send(&mut self, bytes: &[u8]) {
         self.context.trace.borrow_mut().add(Direction::Sent, describe(bytes), bytes);
         self.send_untraced(bytes);
@@ -54,17 +50,14 @@ impl HttpConnection<'_> {
         self.connection.send(bytes).is_ok()
     }
 
-    /// Closes the sending side.
     pub(super) fn close_write(&mut self) {
         let _ = self.connection.close_write();
     }
 
-    /// Returns the local address of the connection.
     pub(super) fn local_address(&self) -> Option<SocketAddr> {
         self.connection.local_address().ok()
     }
 
-    /// Waits for the next response.
     pub(super) fn receive(&mut self) -> Checked<Answer> {
         self.receive_for("GET")
     }
@@ -98,7 +91,6 @@ impl HttpConnection<'_> {
         Err(self.no_response("too many small pieces".to_owned()))
     }
 
-    /// Waits for the next response and fails if there is none.
     pub(super) fn receive_response(&mut self) -> Checked<Response> {
         match self.receive()? {
             Answer::Response(response) => Ok(*response),
@@ -128,7 +120,6 @@ impl HttpConnection<'_> {
         self.wait_for(Duration::ZERO).unwrap_or(true)
     }
 
-    /// Waits for input and returns whether bytes or the end of the connection arrived.
     fn wait(&mut self) -> Checked<bool> {
         // TCP loses nothing, so one long wait replaces the retries of UDP.
         self.wait_for(self.context.target.timing.reply * self.context.tries)
@@ -145,7 +136,6 @@ impl HttpConnection<'_> {
     }
 }
 
-/// Fails a case that needs a response.
 fn unanswered(answer: &Answer) -> Unmet {
     let seen = match answer {
         Answer::Response(response) => response.describe(),
@@ -179,8 +169,7 @@ fn react(response: &Response) -> Checked<Reaction> {
     }
 }
 
-/// A client of one tracker that reuses its connection as long as the tracker keeps it open. On drop the peers leave their
-/// swarms.
+/// A client that reuses its connection as long as the tracker keeps it open. On drop its peers leave their swarms.
 pub(crate) struct Client<'c> {
     pub(super) context: &'c Context<'c>,
     source: Option<IpAddr>,
@@ -190,7 +179,6 @@ pub(crate) struct Client<'c> {
 }
 
 impl<'c> Client<'c> {
-    /// Creates a client at the default local address.
     pub(crate) fn new(context: &'c Context<'c>) -> Self {
         Self::between(context, context.target.sources.first().copied(), context.target.address)
     }
@@ -200,12 +188,10 @@ impl<'c> Client<'c> {
         Self::between(context, Some(source), context.target.address)
     }
 
-    /// Creates a client of this address of the tracker.
     pub(super) fn between(context: &'c Context<'c>, source: Option<IpAddr>, tracker: SocketAddr) -> Self {
         Self { context, source, tracker, idle: RefCell::default(), joined: RefCell::default() }
     }
 
-    /// Opens a new connection.
     pub(super) fn connect(&self) -> Checked<HttpConnection<'c>> {
         let connection = Connection::open(self.context, self.tracker, self.source);
         let connection = connection.map_err(|error| connect_error(&error, self.tracker))?;
@@ -240,7 +226,6 @@ impl<'c> Client<'c> {
         answer
     }
 
-    /// Sends a request and returns the response.
     pub(super) fn request(&self, request: &[u8]) -> Checked<Response> {
         match self.request_any(request)? {
             Answer::Response(response) => Ok(*response),
@@ -248,12 +233,10 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Encodes an announce.
     pub(super) fn announce_request(&self, announce: &Announce) -> Vec<u8> {
         get(self.context.target, &self.announce_path(announce), &[])
     }
 
-    /// Encodes an announce, changed by `edit`.
     pub(super) fn announce_request_with(
         &self,
         announce: &Announce,
@@ -263,14 +246,12 @@ impl<'c> Client<'c> {
         get(self.context.target, &announce_path(self.context.target, &edit(Parameters::of(announce))), &[])
     }
 
-    /// Returns the path and query of an announce.
     pub(super) fn announce_path(&self, announce: &Announce) -> String {
         self.record(announce);
         announce_path(self.context.target, &Parameters::of(announce))
     }
 
-    /// Records a peer that joins or leaves, even if its announce is changed: a stopped event of a peer that never joined
-    /// is harmless.
+    /// Records a peer that may have joined or left: the stopped event of a peer that never joined is harmless.
     fn record(&self, announce: &Announce) {
         let peer = (announce.info_hash, announce.port);
         if announce.event == STOPPED {
@@ -280,7 +261,6 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Announces with parameters changed by `edit`.
     pub(super) fn announce_with(
         &self,
         announce: &Announce,
@@ -289,13 +269,11 @@ impl<'c> Client<'c> {
         announced(&self.request(&self.announce_request_with(announce, edit))?)
     }
 
-    /// Announces with additional headers.
     pub(super) fn announce_with_headers(&self, announce: &Announce, headers: &[&str]) -> Checked<Announced> {
         let path = self.announce_path(announce);
         announced(&self.request(&get(self.context.target, &path, headers))?)
     }
 
-    /// Encodes a scrape.
     pub(super) fn scrape_request(&self, info_hashes: &[[u8; 20]]) -> Vec<u8> {
         let path = scrape_path(self.context.target, &Parameters::scrape(info_hashes));
         get(self.context.target, &path, &[])

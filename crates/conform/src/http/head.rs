@@ -159,7 +159,6 @@ fn response_has_a_date(context: &Context<'_>) -> Checked {
     ensure(has_form, "a Date such as Sun, 06 Nov 1994 08:49:37 GMT", date)
 }
 
-/// Input that is not an HTTP/1 request.
 const MALFORMED: [&[u8]; 10] = [
     b"hello\r\n\r\n",
     b"GET\r\n\r\n",

@@ -14,7 +14,6 @@ use crate::rules::Client as _;
 /// A pause that is long enough to send a piece separately, and short enough to repeat a few hundred times.
 const BETWEEN_PIECES: Duration = Duration::from_micros(300);
 
-/// The number of idle connections.
 const IDLE: usize = 20;
 
 pub(super) const CASES: &[Case] = &[
@@ -215,7 +214,6 @@ fn half_closed(context: &Context<'_>) -> Checked {
     announced(&connection.receive_response()?).map(drop)
 }
 
-/// Encodes an HTTP/1.0 request.
 fn old_request(client: &Client<'_>, context: &Context<'_>, headers: &str) -> Vec<u8> {
     let path = client.announce_path(&Announce::leecher(context.hash(0), 1001));
     format!("GET {path} HTTP/1.0\r\n{headers}\r\n").into_bytes()

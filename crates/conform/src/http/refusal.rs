@@ -119,7 +119,6 @@ fn joins_nothing(context: &Context<'_>, edits: &[Edit]) -> Checked {
     client.ensure_scraped(hash, 0, 0, "an empty swarm")
 }
 
-/// Checks the responses to bad announces.
 fn refusals(context: &Context<'_>, check: impl Fn(&Response) -> Checked) -> Checked {
     let client = Client::new(context);
     let edits: [Edit; 6] = [

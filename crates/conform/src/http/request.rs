@@ -32,18 +32,15 @@ impl Parameters {
         }
     }
 
-    /// Returns the parameters of a scrape of these torrents.
     pub(super) fn scrape(info_hashes: &[[u8; 20]]) -> Self {
         let add = |parameters: Self, hash: &[u8; 20]| parameters.and("info_hash", &escaped(hash));
         info_hashes.iter().fold(Self::default(), add)
     }
 
-    /// Appends a parameter.
     pub(super) fn and(self, name: &str, value: &str) -> Self {
         self.and_raw(&format!("{name}={value}"))
     }
 
-    /// Appends text as it is.
     pub(super) fn and_raw(mut self, text: &str) -> Self {
         self.0.push(text.to_owned());
         self
@@ -59,19 +56,16 @@ impl Parameters {
         self
     }
 
-    /// Removes a parameter.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.0.retain(|found| !is_named(found, name));
         self
     }
 
-    /// Reverses the order.
     pub(super) fn reversed(mut self) -> Self {
         self.0.reverse();
         self
     }
 
-    /// Returns the query string.
     pub(super) fn text(&self) -> String {
         self.0.join("&")
     }
@@ -81,7 +75,6 @@ fn is_named(parameter: &str, name: &str) -> bool {
     parameter.split('=').next() == Some(name)
 }
 
-/// Returns the name of an event.
 fn event(number: u32) -> &'static str {
     match number {
         COMPLETED => "completed",
@@ -134,12 +127,10 @@ fn with_query(path: &str, parameters: &Parameters) -> String {
     if text.is_empty() { path.to_owned() } else { format!("{path}{mark}{text}") }
 }
 
-/// Encodes a GET request with these additional headers.
 pub(super) fn get(target: &Target, path: &str, headers: &[&str]) -> Vec<u8> {
     request(target, "GET", path, headers)
 }
 
-/// Encodes a request without a body, with these additional headers.
 pub(super) fn request(target: &Target, method: &str, path: &str, headers: &[&str]) -> Vec<u8> {
     let mut text = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\nUser-Agent: shoal-lab\r\n", target.host);
     for header in headers {

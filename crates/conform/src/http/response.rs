@@ -3,7 +3,6 @@
 /// The maximum size of a response. The largest reply to the suite is a full scrape of a large tracker.
 pub(super) const BYTES_MAX: usize = 8 << 20;
 
-/// A complete response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Response {
     /// 1 for HTTP/1.1.
@@ -12,15 +11,12 @@ pub(crate) struct Response {
     /// Names, in lower case, and values.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// The response as received.
     pub(crate) raw: Vec<u8>,
 }
 
-/// The progress of parsing a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     Whole(Box<Response>),
-    /// The response is incomplete.
     Partial,
 }
 
@@ -65,7 +61,6 @@ impl Response {
         Ok(Progress::Whole(Box::new(response)))
     }
 
-    /// Returns the first value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
     }
@@ -76,7 +71,6 @@ impl Response {
         values.flat_map(|(_, value)| value.split(',')).any(|item| item.trim().eq_ignore_ascii_case(token))
     }
 
-    /// Returns the value of Content-Length.
     pub(crate) fn length(&self) -> Result<Option<usize>, String> {
         let Some(text) = self.header("content-length") else { return Ok(None) };
         let length = text.parse().ok().filter(|&length| length <= BYTES_MAX);
@@ -90,7 +84,6 @@ impl Response {
         has_end && is_persistent && !self.has_token("connection", "close")
     }
 
-    /// Describes the response for a report.
     pub(crate) fn describe(&self) -> String {
         let length =
             self.header("content-length").map_or_else(String::new, |length| format!(", length {length}"));

@@ -16,7 +16,6 @@ const REQUESTS_BEYOND_LIMIT: u32 = 500;
 /// The rules of the tracker under test, as far as they are to be checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRules {
-    /// A torrent that is denied.
     pub denied_torrent: Option<InfoHash>,
     /// The words that clients see for that torrent.
     pub reason: Option<String>,
@@ -24,7 +23,6 @@ pub struct OperatorRules {
     pub unlisted_torrent: Option<InfoHash>,
     /// The beginning of peer ids that are denied, at most 20 bytes.
     pub denied_client: Option<Vec<u8>>,
-    /// A port that is never handed out.
     pub denied_port: Option<u16>,
     /// A local address in a denied network.
     pub denied_source: Option<IpAddr>,
@@ -34,7 +32,6 @@ pub struct OperatorRules {
     pub limited_source: Option<IpAddr>,
 }
 
-/// The reaction of a tracker to an announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reaction {
     Served(Announced),
@@ -42,14 +39,11 @@ pub(crate) enum Reaction {
     Silence,
 }
 
-/// A refusal in the form of its protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The text for the user.
     pub(crate) text: String,
     /// Whether it tells when a retry makes sense.
     pub(crate) tells_when: bool,
-    /// The whole reply, for the report.
     pub(crate) described: String,
 }
 
@@ -96,7 +90,6 @@ pub(crate) fn limit(context: &Context<'_>) -> Checked<(u32, u32)> {
     Ok((at_once, at_once.saturating_mul(2).saturating_add(REQUESTS_BEYOND_LIMIT)))
 }
 
-/// Fails the case unless the refusal has a text.
 pub(crate) fn ensure_text(refusal: &Refusal) -> Checked {
     ensure(!refusal.text.trim().is_empty(), "a text for the user", refusal.described.clone())
 }

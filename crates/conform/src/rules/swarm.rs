@@ -80,7 +80,6 @@ macro_rules! swarm_cases {
 }
 pub(crate) use swarm_cases;
 
-/// Fails the case unless the reply has these counts.
 pub(crate) fn ensure_counts(reply: &Announced, seeders: u32, leechers: u32, when: &str) -> Checked {
     ensure(
         (reply.seeders, reply.leechers) == (seeders, leechers),

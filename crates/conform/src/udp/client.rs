@@ -21,15 +21,13 @@ pub(crate) const IN_FLIGHT_MAX: usize = 64;
 /// The number of datagrams that one wait reads, so that a tracker that floods its clients does not block the suite.
 const DATAGRAMS_MAX: u32 = 10_000;
 
-/// A datagram from the tracker.
 #[derive(Clone, Debug)]
 pub(crate) struct Datagram {
     pub(crate) from: SocketAddr,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A socket for one tracker. It accepts replies from any address, because one case checks where they come from and the
-/// others should not fail for the same reason. On drop its peers leave their swarms.
+/// A socket for one tracker. It takes replies from any address, since one case checks that. Its peers leave on drop.
 pub(crate) struct Client<'c> {
     context: &'c Context<'c>,
     socket: UdpSocket,
@@ -40,7 +38,6 @@ pub(crate) struct Client<'c> {
 }
 
 impl<'c> Client<'c> {
-    /// Creates a client at the default local address.
     pub(crate) fn new(context: &'c Context<'c>) -> Checked<Self> {
         let tracker = context.target.address;
         let source = context.target.sources.first().copied();
@@ -72,7 +69,6 @@ impl<'c> Client<'c> {
         })
     }
 
-    /// Sends a datagram.
     pub(crate) fn send(&self, packet: &[u8]) -> Checked {
         self.context.trace.borrow_mut().add(Direction::Sent, describe::request(packet), packet);
         self.track(packet);
@@ -111,7 +107,6 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Sends a request and returns the next datagram, whatever it contains.
     pub(crate) fn request_any(&self, packet: &[u8]) -> Checked<Datagram> {
         for _ in 0..self.context.tries {
             self.send(packet)?;
@@ -133,7 +128,6 @@ impl<'c> Client<'c> {
         )
     }
 
-    /// Sends a request and returns the reply with the same transaction id.
     pub(crate) fn request(&self, packet: &[u8]) -> Checked<Vec<u8>> {
         for _ in 0..self.context.tries {
             self.send(packet)?;
@@ -217,7 +211,6 @@ impl<'c> Client<'c> {
         Ok(id)
     }
 
-    /// Encodes an announce of this client.
     pub(crate) fn announce_packet(&self, announce: &Announce) -> Checked<Vec<u8>> {
         Ok(announce.packet(self.connection_id()?, self.context.random()))
     }
@@ -229,8 +222,7 @@ impl<'c> Client<'c> {
         self.read_announced(&reply)
     }
 
-    /// Sends many requests, several at a time without waiting for the replies, and returns the replies in the order of
-    /// the requests. Requests that get no reply are repeated.
+    /// Sends requests, several at a time, until each has a reply. Returns the replies in the order of the requests.
     pub(crate) fn request_all(&self, packets: &[Vec<u8>]) -> Checked<Vec<Vec<u8>>> {
         let mut replies = Vec::with_capacity(packets.len());
         for some in packets.chunks(IN_FLIGHT_MAX) {
@@ -256,7 +248,6 @@ impl<'c> Client<'c> {
         Ok(replies)
     }
 
-    /// Decodes the reply to an announce.
     pub(crate) fn read_announced(&self, reply: &[u8]) -> Checked<Announced> {
         Announced::read(reply, self.peer_bytes).ok_or_else(|| Unmet::Fail {
             expected: format!("an announce reply of 20 + {} · n bytes", self.peer_bytes),
@@ -264,7 +255,6 @@ impl<'c> Client<'c> {
         })
     }
 
-    /// Records which peers join and leave.
     fn track(&self, packet: &[u8]) {
         let (Some(ANNOUNCE), Some(event)) = (u32_at(packet, 8), u32_at(packet, 80)) else { return };
         let (Some(hash), Some(port)) = (packet.get(16..36), packet.get(96..98)) else { return };

@@ -71,7 +71,6 @@ pub(super) const CASES: &[Case] = &[
     .slow(),
 ];
 
-/// Returns connection ids that the tracker did not hand out.
 fn wrong_ids(context: &Context<'_>, good: u64) -> [u64; 8] {
     let random = u64::from(context.random()) << 32 | u64::from(context.random());
     [0, 1, u64::MAX, PROTOCOL_ID, good ^ 1, good ^ (1 << 31), good ^ (1 << 63), random]

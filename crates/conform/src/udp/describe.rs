@@ -7,7 +7,6 @@ use crate::trace::hex;
 /// The number of peers or torrents that are listed.
 const ITEMS_MAX: usize = 8;
 
-/// Describes a datagram to the tracker.
 pub(crate) fn request(bytes: &[u8]) -> String {
     let (Some(id), Some(action), Some(transaction_id)) =
         (u64_at(bytes, 0), u32_at(bytes, 8), u32_at(bytes, 12))

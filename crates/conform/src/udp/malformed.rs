@@ -8,7 +8,6 @@ use crate::context::Context;
 use crate::peer::Announce;
 use crate::rules::Client as _;
 
-/// The number of random datagrams.
 const GARBAGE: usize = 200;
 
 pub(super) const CASES: &[Case] = &[
@@ -97,7 +96,6 @@ fn action_gets_error_or_silence(context: &Context<'_>, actions: &[u32]) -> Check
     client.ensure_scraped(hash, 0, 0, "an empty swarm")
 }
 
-/// Sends requests that a tracker might answer with an error. It need not answer at all.
 fn errors_have_their_layout(context: &Context<'_>) -> Checked {
     let client = Client::new(context)?;
     let id = client.connection_id()?;

@@ -33,12 +33,10 @@ pub(crate) fn header(connection_id: u64, action: u32, transaction_id: u32) -> Ve
     [&connection_id.to_be_bytes()[..], &action.to_be_bytes(), &transaction_id.to_be_bytes()].concat()
 }
 
-/// Encodes a connect request.
 pub(crate) fn connect(transaction_id: u32) -> Vec<u8> {
     header(PROTOCOL_ID, CONNECT, transaction_id)
 }
 
-/// Encodes a scrape request.
 pub(crate) fn scrape(connection_id: u64, transaction_id: u32, info_hashes: &[[u8; 20]]) -> Vec<u8> {
     [header(connection_id, SCRAPE, transaction_id), info_hashes.concat()].concat()
 }
@@ -70,12 +68,10 @@ pub(crate) fn read_scraped(reply: &[u8]) -> Option<Vec<Counts>> {
     entries.chunks_exact(12).map(counts).collect()
 }
 
-/// Returns the 32-bit number at `offset`, if there is one.
 pub(crate) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-/// Returns the 64-bit number at `offset`, if there is one.
 pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }

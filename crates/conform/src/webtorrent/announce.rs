@@ -8,7 +8,6 @@ use super::socket::Socket;
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 
-/// The range of intervals that a tracker should use, in seconds.
 const SANE_INTERVAL_S: std::ops::RangeInclusive<i64> = 60..=86_400;
 
 pub(super) const CASES: &[Case] = &[

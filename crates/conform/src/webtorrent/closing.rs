@@ -9,7 +9,6 @@ use crate::context::Context;
 /// More bytes than a tracker should read of a message that never ends.
 const ENDLESS: usize = 160 << 20;
 
-/// The number of idle sockets.
 const IDLE: usize = 20;
 
 pub(super) const CASES: &[Case] = &[

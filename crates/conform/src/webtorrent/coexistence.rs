@@ -11,10 +11,8 @@ use crate::rules::Client as _;
 /// Far more bytes than the kernel buffers for a socket that is not read.
 const UNREAD_MAX: usize = 64 << 20;
 
-/// The size of each unread offer.
 const SDP_BYTES: usize = 12_000;
 
-/// The number of offers between two checks.
 const BURST: u16 = 100;
 
 pub(super) const CASES: &[Case] = &[

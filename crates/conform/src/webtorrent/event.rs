@@ -138,7 +138,6 @@ fn completed_makes_a_seeder(context: &Context<'_>, edit: impl Fn(Fields) -> Fiel
     socket.ensure_counts(hash, 0, 0)
 }
 
-/// Returns downloaded from a scrape.
 fn downloaded(socket: &mut Socket<'_>, hash: [u8; 20]) -> Checked<i64> {
     let file = socket.scrape_one(hash)?;
     Ok(file.get("downloaded").and_then(serde_json::Value::as_i64).unwrap_or_default())

@@ -9,7 +9,6 @@ pub(super) const CLOSE: u8 = 0x8;
 pub(super) const PING: u8 = 0x9;
 pub(super) const PONG: u8 = 0xa;
 
-/// The bit of the last frame of a message.
 pub(super) const FIN: u8 = 0x80;
 
 const MASKED: u8 = 0x80;
@@ -17,13 +16,11 @@ const MASKED: u8 = 0x80;
 /// The maximum payload; no message to the suite is longer.
 const PAYLOAD_BYTES_MAX: u64 = 16 << 20;
 
-/// A frame from a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) is_last: bool,
     pub(super) opcode: u8,
     pub(super) payload: Vec<u8>,
-    /// The length of the frame in bytes.
     pub(super) bytes: usize,
 }
 
@@ -53,10 +50,7 @@ fn head(first: u8, mask: u8, payload_bytes: u64) -> Vec<u8> {
     }
 }
 
-/// Decodes the first frame, or returns `None` if it is incomplete.
-///
-/// # Errors
-/// Returns a description of what a server must not send.
+/// Decodes the first frame. Returns `None` if it is incomplete, or a description of what a server must not send.
 pub(super) fn read(bytes: &[u8]) -> Result<Option<Frame>, String> {
     let [first, second, rest @ ..] = bytes else { return Ok(None) };
     if first & 0x70 != 0 {

@@ -98,7 +98,6 @@ fn reply_is_text(context: &Context<'_>) -> Checked {
     ensure(reply.opcode == TEXT, "a text message", format!("a message of opcode {}", reply.opcode))
 }
 
-/// Splits a message into fragments of this size.
 fn in_fragments(socket: &Socket<'_>, message: &[u8], fragment_bytes: usize) -> Vec<Vec<u8>> {
     let pieces: Vec<&[u8]> = message.chunks(fragment_bytes).collect();
     let first = |at: usize| if at == 0 { TEXT } else { CONTINUATION };

@@ -129,7 +129,6 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Generates a key as clients do.
 pub(super) fn new_key(context: &Context<'_>) -> String {
     STANDARD.encode(context.random_bytes(16))
 }

@@ -7,8 +7,7 @@ use serde_json::Value;
 pub(super) struct Fields(Vec<(String, String)>);
 
 impl Fields {
-    /// Returns the announce of a leecher that has nothing yet and makes no offers. Like the regular announces of clients,
-    /// it has no event.
+    /// Returns the announce of a leecher without offers and, like the regular announces of clients, without an event.
     pub(super) fn announce(hash: [u8; 20], peer: u16) -> Self {
         Self::action("announce")
             .and("info_hash", &binary(&hash))
@@ -24,7 +23,6 @@ impl Fields {
         Self::announce(hash, peer).with("left", "0")
     }
 
-    /// Returns the answer of a peer to an offer.
     pub(super) fn answer(hash: [u8; 20], peer: u16, to_peer: u16, offer_id: &[u8], answer: &str) -> Self {
         Self::action("announce")
             .and("info_hash", &binary(&hash))
@@ -39,12 +37,10 @@ impl Fields {
         Self::action("scrape").and("info_hash", info_hash)
     }
 
-    /// Returns a message with this action and no other fields.
     pub(super) fn action(action: &str) -> Self {
         Self(Vec::new()).and("action", &format!("\"{action}\""))
     }
 
-    /// Appends a field.
     pub(super) fn and(mut self, name: &str, value: &str) -> Self {
         self.0.push((name.to_owned(), value.to_owned()));
         self
@@ -59,13 +55,11 @@ impl Fields {
         self
     }
 
-    /// Removes a field.
     pub(super) fn without(mut self, name: &str) -> Self {
         self.0.retain(|(found, _)| found != name);
         self
     }
 
-    /// Sets the event.
     pub(super) fn with_event(self, event: &str) -> Self {
         self.with("event", &format!("\"{event}\""))
     }
@@ -75,7 +69,6 @@ impl Fields {
         self.with("numwant", &offers.len().to_string()).with("offers", &format!("[{}]", offers.join(",")))
     }
 
-    /// Reverses the order.
     pub(super) fn reversed(mut self) -> Self {
         self.0.reverse();
         self
@@ -94,29 +87,24 @@ impl Fields {
     }
 }
 
-/// Returns the peer id for a number.
 pub(super) fn peer_id(peer: u16) -> [u8; 20] {
     let mut id = *b"-SL0001-conform\xffws00";
     id[18..].copy_from_slice(&peer.to_be_bytes());
     id
 }
 
-/// Encodes an offer with this id and SDP.
 pub(super) fn offer(id: &[u8], sdp: &str) -> String {
     offer_of(&format!("{{\"type\":\"offer\",\"sdp\":\"{sdp}\"}}"), id)
 }
 
-/// Encodes an offer whose object is any JSON text.
 pub(super) fn offer_of(offer: &str, id: &[u8]) -> String {
     format!("{{\"offer\":{offer},\"offer_id\":{}}}", binary(id))
 }
 
-/// Encodes an answer with this SDP.
 pub(super) fn answer(sdp: &str) -> String {
     format!("{{\"type\":\"answer\",\"sdp\":\"{sdp}\"}}")
 }
 
-/// Returns the offer id for a number.
 pub(super) fn offer_id(number: u16) -> [u8; 20] {
     let mut id = *b"offer\xe9------------00";
     let bytes = number.to_be_bytes();
@@ -153,7 +141,6 @@ pub(super) fn bytes_of(text: &str) -> Option<Vec<u8>> {
     text.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
 }
 
-/// The kind of a message from a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Reply,
@@ -164,17 +151,14 @@ pub(super) enum Kind {
     Other,
 }
 
-/// A message from a tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// The message as received.
     pub(super) raw: Vec<u8>,
     /// The opcode, text or binary.
     pub(super) opcode: u8,
     json: Value,
 }
 
-/// The counts of a torrent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) complete: i64,
@@ -182,10 +166,7 @@ pub(super) struct Counts {
 }
 
 impl Message {
-    /// Parses a message.
-    ///
-    /// # Errors
-    /// Returns a description if it is not a JSON object.
+    /// Parses a message. Returns a description if it is not a JSON object.
     pub(super) fn read(raw: Vec<u8>, opcode: u8) -> Result<Self, String> {
         match serde_json::from_slice(&raw) {
             Ok(json @ Value::Object(_)) => Ok(Self { raw, opcode, json }),
@@ -214,7 +195,6 @@ impl Message {
         self.json.get(key)?.as_str()
     }
 
-    /// Returns the bytes of a binary value.
     pub(super) fn bytes(&self, key: &str) -> Option<Vec<u8>> {
         bytes_of(self.text(key)?)
     }
@@ -228,24 +208,20 @@ impl Message {
         Some(Counts { complete: self.number("complete")?, incomplete: self.number("incomplete")? })
     }
 
-    /// Returns the entry of a torrent in a scrape reply.
     pub(super) fn file(&self, hash: &[u8]) -> Option<&Value> {
         let files = self.json.get("files")?.as_object()?;
         files.iter().find(|(key, _)| bytes_of(key).as_deref() == Some(hash)).map(|(_, file)| file)
     }
 
-    /// Returns whether the raw message contains this text.
     pub(super) fn contains(&self, text: &str) -> bool {
         self.raw.windows(text.len()).any(|window| window == text.as_bytes())
     }
 
-    /// Describes the message for a report.
     pub(super) fn describe(&self) -> String {
         shown(&self.raw)
     }
 }
 
-/// Escapes and shortens a message for a report.
 pub(super) fn shown(message: &[u8]) -> String {
     const SHOWN_MAX: usize = 240;
     let text = String::from_utf8_lossy(message);

@@ -146,7 +146,6 @@ pub(super) const CASES: &[Case] = &[
     ),
 ];
 
-/// Announces `count` leechers, numbered from 1, each on a socket of its own.
 fn swarm<'c>(context: &'c Context<'c>, hash: [u8; 20], count: usize) -> Checked<Vec<Socket<'c>>> {
     let mut sockets = Socket::open_many(context, count)?;
     for (peer, socket) in (1..).zip(&mut sockets) {
@@ -155,7 +154,6 @@ fn swarm<'c>(context: &'c Context<'c>, hash: [u8; 20], count: usize) -> Checked<
     Ok(sockets)
 }
 
-/// Encodes offers that differ only in their ids.
 fn some_offers(count: u16) -> Vec<String> {
     (0..count).map(|number| offer(&offer_id(number), "x")).collect()
 }

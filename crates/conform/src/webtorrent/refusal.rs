@@ -6,11 +6,9 @@ use super::socket::{Socket, SocketEvent};
 use crate::case::{Case, Checked, ensure};
 use crate::context::Context;
 
-/// Messages that are not JSON objects.
 const NOT_OBJECTS: [&str; 9] =
     ["", "hello", "{", "{\"action\":\"announce\"", "{\"action\":\"announce\",}", "[]", "5", "null", "\"x\""];
 
-/// Values that are not identifiers of 20 bytes.
 const BAD_IDS: [&str; 6] = [
     "\"xxxxxxxxxxxxxxxxxxx\"",
     "\"xxxxxxxxxxxxxxxxxxxxx\"",
@@ -118,7 +116,6 @@ fn keeps_the_socket(context: &Context<'_>) -> Checked {
     Ok(())
 }
 
-/// Waits for the next announce reply and ignores other messages.
 fn wait_for_reply(socket: &mut Socket<'_>) -> Checked {
     for _ in 0..10 {
         match socket.next_event()? {

@@ -22,16 +22,13 @@ const REFUSALS_MAX: usize = 5;
 /// The time for which each socket is read when several are polled in turn.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// An event on a socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SocketEvent {
     Message(Message),
     Pong(Vec<u8>),
     /// A close frame, with its code if present.
     Close(Option<u16>),
-    /// The end of the connection.
     End,
-    /// Nothing arrived in time.
     Timeout,
 }
 
@@ -47,12 +44,10 @@ pub(super) struct Socket<'c> {
 }
 
 impl<'c> Socket<'c> {
-    /// Opens a socket from the default local address.
     pub(super) fn open(context: &'c Context<'c>) -> Checked<Self> {
         Self::open_between(context, context.target.sources.first().copied(), context.target.address)
     }
 
-    /// Opens `count` sockets.
     pub(super) fn open_many(context: &'c Context<'c>, count: usize) -> Checked<Vec<Self>> {
         (0..count).map(|_| Self::open(context)).collect()
     }
@@ -62,7 +57,6 @@ impl<'c> Socket<'c> {
         Self::open_between(context, Some(source), context.target.address)
     }
 
-    /// Opens a socket to this address of the tracker.
     pub(super) fn open_between(
         context: &'c Context<'c>,
         source: Option<IpAddr>,
@@ -75,7 +69,6 @@ impl<'c> Socket<'c> {
         Ok(socket)
     }
 
-    /// Opens a connection without a handshake.
     pub(super) fn connect(context: &'c Context<'c>) -> Checked<Self> {
         Self::connect_from(context, context.target.sources.first().copied(), context.target.address)
     }
@@ -103,12 +96,10 @@ impl<'c> Socket<'c> {
         self.connection.send(bytes).is_ok()
     }
 
-    /// Encodes a frame of this client.
     pub(super) fn frame(&self, first: u8, payload: &[u8]) -> Vec<u8> {
         frame_of(self.context, first, payload)
     }
 
-    /// Sends a message in one text frame.
     pub(super) fn send_text(&mut self, message: &str) {
         let frame = self.frame(FIN | TEXT, message.as_bytes());
         self.context.trace.borrow_mut().add(Direction::Sent, shown(message.as_bytes()), &frame);
@@ -145,7 +136,6 @@ impl<'c> Socket<'c> {
         Ok(None)
     }
 
-    /// Waits for a response that accepts a handshake with this key.
     pub(super) fn confirm(&mut self, key: &str) -> Checked<Response> {
         let expected = "101 with the Sec-WebSocket-Accept of the key";
         let Some(response) = self.response()? else {
@@ -274,7 +264,6 @@ impl<'c> Socket<'c> {
         Err(self.frame_error("too many messages".to_owned()))
     }
 
-    /// Waits for the next message of this kind.
     pub(super) fn expect_kind(&mut self, kind: Kind) -> Checked<Message> {
         let what = match kind {
             Kind::Reply => "an announce reply",
@@ -287,12 +276,10 @@ impl<'c> Socket<'c> {
         self.expect(what, |message| message.kind() == kind)
     }
 
-    /// Fails the case unless a new socket is served.
     pub(super) fn ensure_served(context: &Context<'_>) -> Checked {
         Socket::open(context)?.announce(&Fields::announce(context.hash(0), 1)).map(drop)
     }
 
-    /// Announces and returns the reply.
     pub(super) fn announce(&mut self, fields: &Fields) -> Checked<Message> {
         self.send_text(&fields.text());
         self.expect_kind(Kind::Reply)
@@ -359,7 +346,6 @@ impl<'c> Socket<'c> {
         self.ensure_counts(hash, complete, incomplete)
     }
 
-    /// Returns the number of polls in the longest wait.
     fn polls(&self) -> u128 {
         (self.timeout().as_millis() / POLL_INTERVAL.as_millis()).max(1)
     }
@@ -401,7 +387,6 @@ impl<'c> Socket<'c> {
         Ok((false, code))
     }
 
-    /// Ends the connection without a close frame.
     pub(super) fn abort(mut self) {
         self.is_open = false;
     }
@@ -416,7 +401,6 @@ impl Drop for Socket<'_> {
     }
 }
 
-/// Encodes a frame of a client with a random mask.
 pub(super) fn frame_of(context: &Context<'_>, first: u8, payload: &[u8]) -> Vec<u8> {
     frame::masked(context.random().to_be_bytes(), first, payload)
 }
@@ -446,7 +430,6 @@ fn gather(sockets: &mut [Socket<'_>], found: &mut [Vec<Message>], timeout: Durat
     Ok(())
 }
 
-/// Removes the offers from the pending messages.
 fn take_offers(pending: &mut VecDeque<Message>) -> Vec<Message> {
     let is_offer = |message: &Message| message.kind() == Kind::Offer;
     let (offers, others): (Vec<Message>, Vec<Message>) = pending.drain(..).partition(is_offer);

@@ -10,8 +10,7 @@ use shoal_conform::{Case, CaseVerdict, Target, http, run, udp, webtorrent};
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The limit of a case in these tests. Without it, a case would read the junk for a minute. It leaves a busy machine the
-/// time to connect and to send the first bytes.
+/// The limit of a case, short of a minute of junk. A busy machine still has time to connect and to begin.
 const CASE_LIMIT: Duration = Duration::from_secs(2);
 
 /// The beginning of a response whose head never ends.

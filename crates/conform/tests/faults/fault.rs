@@ -282,10 +282,8 @@ pub(crate) enum Fault {
     ZeroIsDefault,
 }
 
-/// The cases that fail with a fault.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fails {
-    /// These cases and no others.
     Just(&'static [&'static str]),
     /// These cases, and others that depend on the broken behaviour.
     AtLeast(&'static [&'static str]),

@@ -17,13 +17,11 @@ use self::head::{Parsed, Request, parse};
 use crate::fault::Fault;
 use crate::tracker::State;
 
-/// The TLS configuration.
 pub(crate) type Tls = Arc<ServerConfig>;
 
 /// The interval at which a connection checks whether the test is over.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A response.
 pub(crate) struct Reply {
     pub(crate) status: &'static str,
     pub(crate) headers: String,
@@ -57,7 +55,6 @@ impl Stream for StreamOwned<ServerConnection, TcpStream> {
     }
 }
 
-/// Accepts connections until the end of the test.
 pub(crate) fn accept(listener: &TcpListener, state: &Mutex<State>, stop: &AtomicBool, tls: Option<&Tls>) {
     let fault = state.lock().unwrap().fault;
     thread::scope(|scope| {
@@ -214,7 +211,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes a reply and returns whether the connection ends with it.
     fn write(&mut self, request: &Request, reply: &Reply) -> io::Result<bool> {
         let fault = self.fault;
         let is_head = request.method == "HEAD" && fault != Fault::HttpHeadHasBody;
@@ -270,7 +266,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Keeps the connection open without a response.
     fn hold_open(&mut self, stop: &AtomicBool) -> io::Result<()> {
         while matches!(self.read(stop)?, More::Some) {
             self.unread.clear();

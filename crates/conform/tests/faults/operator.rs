@@ -36,13 +36,11 @@ pub(crate) fn rules(is_v4: bool) -> OperatorRules {
     }
 }
 
-/// Returns whether a peer at this port may be handed out.
 pub(crate) fn hands_out(fault: Fault, port: u16) -> bool {
     port != DENIED_PORT || fault == Fault::DeniedPortIsHandedOut
 }
 
 impl Requests {
-    /// Returns why an announce is refused, if it is.
     pub(crate) fn refusal(
         &mut self,
         fault: Fault,

@@ -34,7 +34,6 @@ pub(crate) fn interval_s(state: &mut State) -> u32 {
     }
 }
 
-/// Returns the counts in the reply to an announcer.
 pub(crate) fn counts_for(fault: Fault, swarm: &Swarm, to: &Announced) -> (u32, u32) {
     let is_counted = |name: &Name| fault != Fault::AnnouncerIsNotCounted || *name != to.name;
     counts(swarm.peers.iter().filter(|(name, _)| is_counted(name)).map(|(_, peer)| peer))

@@ -31,11 +31,9 @@ pub(crate) struct Tracker {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// The state of the tracker.
 pub(crate) struct State {
     pub(crate) fault: Fault,
     pub(crate) info_hashes: HashSet<[u8; 20]>,
-    /// The lifetime of a connection id.
     lifetime: Duration,
     ids: HashMap<u64, Id>,
     swarms: HashMap<(bool, [u8; 20]), Swarm>,
@@ -68,7 +66,6 @@ pub(crate) struct Peer {
     has_completed: bool,
 }
 
-/// A decoded announce.
 pub(crate) struct Announced {
     pub(crate) name: Name,
     pub(crate) is_seeder: bool,
@@ -206,7 +203,6 @@ impl State {
         }
     }
 
-    /// Returns the number of peers in all swarms.
     pub(crate) fn peers(&self) -> usize {
         self.swarms.values().map(|swarm| swarm.peers.len()).sum::<usize>() + self.web.peers()
     }
@@ -297,7 +293,6 @@ impl State {
         Some(announce_reply(self, &swarm, &announced, u32_at(&packet, 12)))
     }
 
-    /// Returns whether the fault makes the tracker refuse an announce.
     pub(crate) fn refuses(&self, announce: &Announce) -> bool {
         let fault = self.fault;
         (announce.port == 0 && announce.event != 3 && fault == Fault::RefusesPort0)
@@ -305,7 +300,6 @@ impl State {
             || (announce.numwant > 500 && fault == Fault::HugeNumwantIsError)
     }
 
-    /// Applies an announce and returns the swarm after it.
     pub(crate) fn apply(&mut self, source: IpAddr, announce: &Announce) -> (Swarm, Announced) {
         let fault = self.fault;
         let ip = match fault {
@@ -329,7 +323,6 @@ impl State {
         (swarm.clone(), announced)
     }
 
-    /// Returns the swarm of an info hash, if there ever was one.
     pub(crate) fn swarm(&self, is_v4: bool, hash: [u8; 20]) -> Option<&Swarm> {
         self.swarms.get(&self.key(is_v4, hash))
     }
@@ -407,7 +400,6 @@ fn is_broken(mut tail: &[u8]) -> bool {
     }
 }
 
-/// Applies an announce to its swarm.
 fn join(fault: Fault, swarm: &mut Swarm, announced: &Announced, address: SocketAddr, event: u32) {
     let name = announced.name;
     if announced.is_stopped {

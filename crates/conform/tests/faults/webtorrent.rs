@@ -34,7 +34,6 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// The interval at which the thread checks whether the test is over.
 const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// A connection and its state.
 struct Client {
     socket: TcpStream,
     tls: Option<Box<ServerConnection>>,
@@ -50,7 +49,6 @@ struct Client {
     has_ended: bool,
 }
 
-/// Serves all connections until the end of the test.
 pub(crate) fn serve(listeners: &[TcpListener], state: &Mutex<State>, stop: &AtomicBool, tls: Option<Tls>) {
     let fault = state.lock().unwrap().fault;
     for listener in listeners {
@@ -92,7 +90,6 @@ pub(crate) fn serve(listeners: &[TcpListener], state: &Mutex<State>, stop: &Atom
     }
 }
 
-/// Waits until a socket is ready.
 fn wait(listeners: &[TcpListener], clients: &BTreeMap<u64, Client>) {
     let listeners =
         listeners.iter().map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN));
@@ -105,7 +102,6 @@ fn wait(listeners: &[TcpListener], clients: &BTreeMap<u64, Client>) {
     poll(&mut all, Some(&timeout)).unwrap();
 }
 
-/// Reads the input of a client and handles it.
 fn serve_client(state: &mut State, clients: &mut BTreeMap<u64, Client>, number: u64) {
     let client = clients.get_mut(&number).unwrap();
     if client.is_ending {
@@ -186,7 +182,6 @@ impl Client {
         }
     }
 
-    /// Reads input and returns whether there was any.
     fn read(&mut self) -> bool {
         let before = self.unread.len();
         let mut buffer = vec![0; 65_536];
@@ -228,20 +223,17 @@ impl Client {
             written.is_err() || is_slow || (self.is_ending && self.unsent.is_empty() && !self.is_held);
     }
 
-    /// Queues a text message.
     fn send_text(&mut self, fault: Fault, text: &[u8]) {
         let first = if fault == Fault::WsBinaryReplies { 0x82 } else { 0x81 };
         self.unsent.extend(frame::frame(first, text));
     }
 
-    /// Ends the connection after these bytes.
     fn end(&mut self, bytes: Vec<u8>) {
         self.unsent.extend(bytes);
         self.unread.clear();
         self.is_ending = true;
     }
 
-    /// Answers the first request of a connection.
     fn answer_request(&mut self, state: &mut State, has_read: bool) {
         let fault = state.fault;
         match parse(fault, &self.unread) {
@@ -348,7 +340,6 @@ fn respond(state: &mut State, ip: IpAddr, request: &Request) -> (Vec<u8>, bool) 
     (format!("{head}Sec-WebSocket-Accept: {accept}\r\n{more}\r\n").into_bytes(), true)
 }
 
-/// Answers a request that is not an upgrade over HTTP.
 fn respond_http(state: &mut State, ip: IpAddr, request: &Request) -> Vec<u8> {
     if state.fault == Fault::WsNoHttp {
         return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec();

@@ -42,7 +42,6 @@ pub struct Blocklist {
 
 impl BlocklistFormat {
     /// Returns the value of the field Content-Type.
-    #[must_use]
     pub const fn content_type(self) -> &'static str {
         match self {
             Self::Text => "text/plain; charset=utf-8",
@@ -59,7 +58,6 @@ impl Blocklist {
     }
 
     /// Returns the size of its heap memory.
-    #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.walk.held_bytes() + self.entry.capacity()
     }

@@ -49,7 +49,6 @@ impl FullScrape {
     }
 
     /// Returns the size of its heap memory.
-    #[must_use]
     pub const fn held_bytes(&self) -> usize {
         self.listed.capacity() * size_of::<Listed>()
     }

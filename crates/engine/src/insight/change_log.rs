@@ -108,7 +108,6 @@ impl ChangeLog {
 
     /// Creates an empty log for at most `capacity` torrents, with random numbers that no client knows. It allocates
     /// all its memory now, except for the index, see [`bytes`](Self::bytes).
-    #[must_use]
     pub fn new(capacity: usize, [epoch, first_key, second_key]: [u64; 3]) -> Self {
         let capacity = capacity.clamp(1, Self::CAPACITY_MAX);
         Self {
@@ -126,32 +125,27 @@ impl ChangeLog {
 
     /// Returns the maximum memory in bytes of a log for `capacity` torrents: 28 for each, and 12 to 23 for the index,
     /// which may double once.
-    #[must_use]
     pub const fn bytes(capacity: usize) -> usize {
         let buckets = 2 * (capacity * 8 / 7 + 1).next_power_of_two();
         capacity * size_of::<Change>() + buckets * (size_of::<u32>() + 1)
     }
 
     /// Returns the cursor after all changes.
-    #[must_use]
     pub const fn end(&self) -> Cursor {
         Cursor { epoch: self.epoch, number: self.last }
     }
 
     /// Returns whether a reader at `cursor` has something to read, which may be that it has to start over.
-    #[must_use]
     pub fn is_behind(&self, cursor: Cursor) -> bool {
         cursor != self.end()
     }
 
     /// Returns how many torrents the log holds.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.changes.len() - self.stale
     }
 
     /// Returns whether the log holds no torrent.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -190,7 +184,6 @@ impl ChangeLog {
 
     /// Returns at most `max` torrents (at least one) that have changed after `cursor`. A reader without a cursor
     /// starts at the end, and so does one that has to start over.
-    #[must_use]
     pub fn read(&self, cursor: Option<Cursor>, max: usize) -> Changes {
         let is_known = |cursor: &Cursor| {
             cursor.epoch == self.epoch && (self.forgotten..=self.last).contains(&cursor.number)

@@ -85,7 +85,6 @@ impl Clients {
 
     /// Returns the `max` largest shares in descending order. The last entry has the name `other` and the share of all
     /// other software. Empty if there were no recent announces.
-    #[must_use]
     pub fn shares(&self, max: usize, now_s: u32) -> Vec<ClientShare> {
         let total: f64 = self.software.iter().sum();
         if total * (-self.age(now_s)).exp() < ANNOUNCES_MIN {

@@ -158,13 +158,11 @@ pub struct Sampler {
 
 impl Sampler {
     /// Creates a sampler that samples nothing.
-    #[must_use]
     pub fn off() -> Self {
         Self { left: 0, weight: 0, rng: fastrand::Rng::with_seed(0), ring: None }
     }
 
     /// Creates the sampler of a worker. Nothing else may draw from `rng`, since clients may see other draws.
-    #[must_use]
     pub fn new(ring: Arc<SampleRing>, rng: fastrand::Rng) -> Self {
         Self { left: 1, weight: 1, rng, ring: Some(ring) }
     }

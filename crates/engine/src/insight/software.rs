@@ -165,7 +165,6 @@ impl Software {
     }
 
     /// Returns the name, in ASCII.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self.index() {
             0 => OTHER,
@@ -177,7 +176,6 @@ impl Software {
     }
 
     /// Returns a number below [`COUNT`](Self::COUNT). Software with the same name has the same number.
-    #[must_use]
     pub fn index(self) -> usize {
         self.0.into()
     }
@@ -194,7 +192,6 @@ const _: () = assert!(Software::COUNT <= u8::MAX as usize, "a number takes one b
 
 impl Version {
     /// Returns the text, in ASCII.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         core::str::from_utf8(&self.text[..self.len.into()]).unwrap_or_default()
     }
@@ -256,7 +253,6 @@ impl fmt::Debug for Version {
 }
 
 /// Returns the software and the version that a peer id names (BEP 20).
-#[must_use]
 pub fn identify(peer_id: &PeerId) -> (Software, Version) {
     let unknown = (Software::OTHER, Version::default());
     match peer_id.0 {

@@ -55,7 +55,6 @@ struct Moment {
 
 impl Applier {
     /// Creates an applier on the shared `store`.
-    #[must_use]
     pub fn new(policy: Arc<Policy>, store: Arc<Store>) -> Self {
         let front = Front { policy, counters: Arc::default(), rng: fastrand::Rng::with_seed(0) };
         Self { store, front, v4: Box::new(Batch::new()), v6: Box::new(Batch::new()) }
@@ -68,19 +67,16 @@ impl Applier {
     }
 
     /// Returns the policy.
-    #[must_use]
     pub const fn policy(&self) -> &Arc<Policy> {
         &self.front.policy
     }
 
     /// Returns the store.
-    #[must_use]
     pub const fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
     /// Returns the counts, for an exporter.
-    #[must_use]
     pub const fn counters(&self) -> &Arc<ReplicationCounters> {
         &self.front.counters
     }

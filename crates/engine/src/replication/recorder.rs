@@ -53,13 +53,11 @@ pub struct Recorded {
 }
 
 /// Returns the two ends of a ring.
-#[must_use]
 pub fn ring() -> (Recorder, RecordedDeltas) {
     ring_of(DELTAS_MAX)
 }
 
 /// Returns the two ends of a ring for WebTorrent peers.
-#[must_use]
 pub fn presence_ring() -> (Recorder<Presence>, RecordedDeltas<Presence>) {
     ring_of(PRESENCES_MAX)
 }
@@ -144,13 +142,11 @@ impl<T> RecordedDeltas<T> {
     }
 
     /// Returns the count of deltas that were lost because the ring was full, for an exporter.
-    #[must_use]
     pub const fn lost_counter(&self) -> &Arc<Counter> {
         &self.lost
     }
 
     /// Returns the number of deltas that were lost because the ring was full.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost.read()
     }

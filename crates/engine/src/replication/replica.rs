@@ -69,7 +69,6 @@ pub struct ReplicaExport {
 
 impl Replica {
     /// Creates the replica of an applier and its store.
-    #[must_use]
     pub fn new(applier: Applier) -> Self {
         Self { applier, now: Now::default(), sorted: SortedParts::default() }
     }
@@ -80,7 +79,6 @@ impl Replica {
     }
 
     /// Returns the applier.
-    #[must_use]
     pub const fn applier(&self) -> &Applier {
         &self.applier
     }

@@ -56,7 +56,6 @@ impl Member {
     }
 
     /// Returns the connection of the client.
-    #[must_use]
     pub const fn handle(&self) -> Handle {
         self.handle
     }
@@ -66,13 +65,11 @@ impl Member {
     }
 
     /// Returns the memory of its list of peers and of its token.
-    #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.peers.capacity() * size_of::<Peer>() + self.token.held_bytes()
     }
 
     /// Returns whether it has a peer in a swarm.
-    #[must_use]
     pub fn has_peers(&self) -> bool {
         !self.peers.is_empty()
     }

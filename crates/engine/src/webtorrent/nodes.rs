@@ -81,7 +81,6 @@ struct Slot {
 
 impl Nodes {
     /// Creates an empty set of clients. The mailboxes must come from [`Mailboxes::with_remote`].
-    #[must_use]
     pub fn new(swarms: Arc<Swarms>, mailboxes: Arc<Mailboxes>) -> Self {
         let dispatcher = Dispatcher::new(REMOTE_WORKER, mailboxes).with_limits(QUEUE_LIMITS);
         Self { swarms, dispatcher, slots: Vec::new(), counters: Arc::default() }
@@ -168,7 +167,6 @@ impl Nodes {
     }
 
     /// Returns the counts, for an exporter.
-    #[must_use]
     pub const fn counters(&self) -> &Arc<NodeCounters> {
         &self.counters
     }

@@ -85,7 +85,6 @@ impl Responder {
 
     /// Returns the state of a client, for [`attach`](Self::attach) in another process. Returns `None` if the client
     /// has to stay: its token is refused for good, and only this process knows why.
-    #[must_use]
     pub fn state_of(&self, member: &Member, now: Now) -> Option<MemberState> {
         let token = member.token.text().ok()?.map(<[u8]>::to_vec);
         let address = member.address(self.inner.dispatcher.worker());
@@ -104,7 +103,6 @@ impl Responder {
     }
 
     /// Registers a client of another process at `ip`, with the peers that the lists permit and that fit.
-    #[must_use]
     pub fn attach(&mut self, handle: Handle, ip: IpAddr, state: MemberState, now: Now) -> Member {
         let MemberState { peers, former: (worker, index, generation), bucket, token } = state;
         let inner = &mut self.inner;

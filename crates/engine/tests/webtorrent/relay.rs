@@ -97,6 +97,32 @@ fn what_a_client_has_relayed_is_limited_and_its_announces_are_answered() {
 }
 
 #[test]
+fn a_receiver_gets_a_bounded_number_of_offers_of_one_address() {
+    let relay = shoal_relay::Settings { relay_rate_max: 256 * 1024, ..relay_settings() };
+    let mut tracker = Tracker::of(1, &Config::default(), &relay);
+    let victim = leechers(&mut tracker, 1);
+    let of_address = |tracker: &mut Tracker, ip: &str, number: u32| {
+        let mut received = 0;
+        for _ in 0..8 {
+            // Each of the sockets is within its own limit.
+            let mut client = tracker.connect(ip.parse().unwrap());
+            for _ in 0..30 {
+                let more = format!(r#","offers":{}"#, offers("x", 1));
+                tracker.ask(&mut client, &leecher(number, &more));
+                received += all_heard(tracker, &victim).concat().len();
+            }
+            tracker.leave(client);
+        }
+        received
+    };
+    assert_eq!(of_address(&mut tracker, "192.0.2.7", 2), 128);
+    assert_eq!(tracker.count(|counters| counters.losses(Loss::RateLimited)), 8 * 30 - 128);
+    assert_eq!(of_address(&mut tracker, "192.0.2.8", 3), 128, "another address");
+    tracker.pass(1);
+    assert_eq!(of_address(&mut tracker, "192.0.2.7", 2), 16);
+}
+
+#[test]
 fn a_queue_that_is_full_takes_no_more_offers_and_loses_none_of_its_own_replies() {
     let mut tracker = Tracker::new(&Config::default());
     let (mut one, mut other) = (tracker.newcomer(), tracker.newcomer());

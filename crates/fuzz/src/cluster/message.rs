@@ -1,4 +1,4 @@
-//! Messages between the nodes of a cluster, the deltas in them, batches of credit, and the files in which these wait.
+//! Messages between cluster nodes, the deltas in them, batches of credit, and the journal in which credit waits.
 
 use shoal_cluster::protocol::message::{Decoded, decode, encode};
 use shoal_cluster::protocol::{
@@ -7,11 +7,8 @@ use shoal_cluster::protocol::{
     encode_segment_entry, encode_segment_head,
 };
 
-/// Reads the input as a message, and as the kind and the body of one whose version, sender and checksum are right: a fuzzer
-/// cannot guess checksums. A message that is read is also read after it was written again, and is then the same.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as a message, and as the body of one with the right version, sender and checksum, which a fuzzer
+/// cannot guess. A message is the same after it was written and read again.
 pub fn cluster_message(input: &[u8]) {
     check(input);
     if let [kind, body @ ..] = input {
@@ -36,11 +33,7 @@ fn check(bytes: &[u8]) {
     assert_eq!(decode(&again), Ok(Decoded::Message { from, message }));
 }
 
-/// Reads the input as the deltas of a batch. Those that are read are also read after they were written again, and are then the
-/// same.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as the deltas of a batch, which are the same after they were written and read again.
 pub fn cluster_deltas(input: &[u8]) {
     let (mut deltas, mut again) = (Deltas::default(), Deltas::default());
     if decode_deltas(input, &mut deltas).is_err() {
@@ -59,11 +52,7 @@ pub fn cluster_deltas(input: &[u8]) {
     assert_eq!(again, deltas);
 }
 
-/// Reads the input as a batch of credit. One that is read has the same bytes when it is written again: each record has one
-/// encoding.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as a batch of credit, which is written as the same bytes: each record has one encoding.
 pub fn cluster_credit(input: &[u8]) {
     let mut records = Vec::new();
     let Ok(head) = decode_credits(input, &mut records) else { return };
@@ -73,11 +62,7 @@ pub fn cluster_credit(input: &[u8]) {
     assert_eq!(again, input);
 }
 
-/// Reads the input as a segment of the journal of credit, and as the content of a segment with a valid head, after an
-/// entry with a valid checksum: a fuzzer cannot guess checksums.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as a segment of the journal of credit, and as what follows a valid head and entry.
 pub fn cluster_segment(input: &[u8]) {
     check_segment(input);
     let mut segment = encode_segment_head(NodeId(7), 8);

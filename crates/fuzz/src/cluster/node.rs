@@ -82,18 +82,13 @@ impl Swarms for AnySwarms {
     }
 }
 
-/// A node and the time.
 struct World {
     node: Node<u32>,
     swarms: AnySwarms,
     now_ms: u64,
 }
 
-/// Runs a node through the steps of an input. Everything that it sends is well-formed and bounded, and what it
-/// shows of itself can be read.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Runs a node through the steps of an input. It sends only well-formed, bounded messages, and can always be shown.
 pub fn cluster_node(input: &[u8]) {
     let settings =
         Settings { cluster: "c".into(), name: "node".into(), id: NodeId(0), retained_bytes_max: 4096 };

@@ -16,11 +16,7 @@ const OFFER_ID: &[u8] = b"o";
 
 const NOW_S: u32 = 1000;
 
-/// Reads the input as messages of another node. Those that are read are the same bytes when they are written again; they can be
-/// divided, and delivered to a peer.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as messages of another node. They are written as the same bytes, and can be divided and delivered.
 pub fn remote_messages(input: &[u8]) {
     let mut again = Vec::new();
     for message in RemoteMessage::decode_all(input).map_while(|message| message) {

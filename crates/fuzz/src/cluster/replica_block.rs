@@ -10,11 +10,8 @@ use shoal_store::{Settings, Store};
 
 const NOW: Now = Now { monotonic_s: 100_000, monotonic_ms: 100_000_000, unix_s: 1_700_000_000 };
 
-/// Reads the input as a block, and as the timeout, the family and the parts of one whose magic and checksum are right. All that
-/// can be read goes to a small store. Another one reads the blocks that this exports, and learns nothing more from them the second time.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads the input as a block, and as the parts of one with the right magic and checksum, into a small store. A second
+/// store reads the blocks that the first exports, and learns nothing when it reads them again.
 pub fn replica_block(input: &[u8]) {
     let mut replica = replica(1);
     let _any_bytes = replica.adopt(input);

@@ -4,9 +4,6 @@ use shoal_wire::http::Version;
 use shoal_wire::http::head::{Body, HEAD_BYTES_MAX, HEADERS_MAX, HeadError, HeaderStorage, RequestHead};
 
 /// Decodes the input as the head of a request and checks every accessor.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn http_head(bytes: &[u8]) {
     let mut storage = HeaderStorage::new();
     let head = match RequestHead::decode(bytes, &mut storage) {

@@ -7,9 +7,6 @@ use shoal_wire::http::query::{AnnounceQuery, Parameters, PeersForm, QueryError, 
 use shoal_wire::http::request::{AnnounceRequest, Target};
 
 /// Decodes the input as both kinds of query.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn http_query(query: &[u8]) {
     // A query is part of a head, which is never longer than this.
     if query.len() > HEAD_BYTES_MAX {

@@ -8,9 +8,6 @@ use shoal_wire::http::received::{Received, ReceivedAnnounce, ReceivedError, Rece
 use shoal_wire::http::reply::{AnnounceReply, scrape_begin, scrape_end, scrape_file};
 
 /// Decodes the input as a bencoded value and as both kinds of reply, and encodes the results again.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn http_reply(body: &[u8]) {
     match bencode::decode(body) {
         Ok(value) => {

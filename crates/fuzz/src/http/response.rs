@@ -3,13 +3,9 @@
 use shoal_wire::http::head::HEAD_BYTES_MAX;
 use shoal_wire::http::response::{Chunk, END_OF_CHUNKS, Framing, ReceivedHead, ResponseError, decode_chunks};
 
-/// Most bytes of data that are taken from a body.
 const DATA_BYTES_MAX: usize = 64;
 
 /// Decodes the input as the head of a response, and the rest (or all of it, if there is no head) as chunks.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn http_response(bytes: &[u8]) {
     let mut body = bytes;
     match ReceivedHead::decode(bytes) {

@@ -3,7 +3,6 @@
 use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{Event, Reader, Role, Violation};
 
-/// A decoded event, with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Decoded {
     Message(Vec<u8>),
@@ -13,18 +12,14 @@ enum Decoded {
     Invalid(Violation),
 }
 
-/// The settings of a reader.
 #[derive(Clone, Copy, Debug)]
 struct ReadSettings {
     role: Role,
     message_bytes_max: usize,
 }
 
-/// Reads frames. The first byte selects the role, the most bytes of a message, and the size of the pieces in which the
-/// rest arrives. The result does not depend on the pieces, and it decodes to itself when it is encoded again.
-///
-/// # Panics
-/// Panics if a property does not hold.
+/// Reads frames. The first byte selects the role, the most bytes of a message, and the size of the pieces that arrive.
+/// The pieces do not change the result, which is the same after it was encoded and read again.
 pub fn websocket_messages(bytes: &[u8]) {
     let [choices, frames @ ..] = bytes else { return };
     let role = if choices & 1 == 0 { Role::Server } else { Role::Client };

@@ -8,9 +8,6 @@ use shoal_wire::websocket::handshake::{Asked, Unaccepted, confirm, request, resp
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 
 /// Decodes the input as a request that may ask for an upgrade, and as the response to a handshake.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn websocket_handshake(bytes: &[u8]) {
     let mut storage = HeaderStorage::new();
     if let Ok(Some(head)) = RequestHead::decode(bytes, &mut storage) {

@@ -16,9 +16,6 @@ const LIMITS: Limits = Limits { offers_max: 3, offer_bytes_max: usize::MAX, info
 const STRICT: Limits = Limits { offers_max: 1, offer_bytes_max: 8, info_hashes_max: 1 };
 
 /// Decodes the input as a message of a client, and encodes the messages that a tracker relays from it.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn webtorrent_message(message: &[u8]) {
     let mut storage = Storage::default();
     let decoded = decode(message, &LIMITS, &mut storage);

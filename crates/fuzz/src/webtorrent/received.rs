@@ -7,9 +7,6 @@ use shoal_wire::webtorrent::{Answer, Offer, reply};
 use crate::webtorrent::message::check_json;
 
 /// Decodes the input as a message of a tracker, and encodes the result as a tracker would.
-///
-/// # Panics
-/// Panics if a property does not hold.
 pub fn webtorrent_received(message: &[u8]) {
     let decoded = received::decode(message);
     check_json(message, if let Err(ReceivedError::Json(json)) = decoded { Some(json) } else { None });

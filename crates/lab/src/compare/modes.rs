@@ -15,7 +15,6 @@ use shoal_compare::result::Comparison;
 
 use crate::terminal::{self, COLUMNS, wrapped};
 
-/// The style of tables on a terminal.
 const STYLE: comfy_table::TableStyle = presets::UTF8_BORDERS_ONLY;
 
 /// The number of text columns in the summary. The others are figures.
@@ -99,21 +98,20 @@ fn entry(contender: &Contender) -> ListEntry<'_> {
     }
 }
 
-/// Returns the text of a built-in description.
 pub(super) fn description(name: &str) -> Result<&'static str> {
     let known = BUILT_IN.iter().find(|(known, _)| *known == name);
-    let names = BUILT_IN.map(|(name, _)| name);
+    let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
     Ok(known.with_context(|| terminal::unknown("description", name, &names))?.1)
 }
 
 /// Returns the tools with these names, or all if there are no names.
 pub(super) fn chosen(names: &[String]) -> Result<Vec<InstallableTool>> {
-    let known = TOOLS.map(|tool| tool.name);
+    let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
     for name in names {
         ensure!(known.contains(&name.as_str()), "--install: {}", terminal::unknown("tool", name, &known));
     }
-    let is_chosen = |tool: &InstallableTool| names.is_empty() || names.iter().any(|name| name == tool.name);
-    Ok(TOOLS.into_iter().filter(is_chosen).collect())
+    let is_chosen = |tool: &&InstallableTool| names.is_empty() || names.iter().any(|name| name == tool.name);
+    Ok(TOOLS.iter().filter(is_chosen).copied().collect())
 }
 
 /// Installs rivals from registries, and reports failures at the end.

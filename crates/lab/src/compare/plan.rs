@@ -148,9 +148,8 @@ impl CompareArgs {
             ..LoadSpec::of(preset)
         }
     }
-    /// Limits the connections to the open files, since each takes a descriptor of this process and one of the
-    /// tracker. Refuses a number on the command line that is too large. Reduces a default number of idle connections
-    /// and returns a warning.
+    /// Limits the connections to the open files, since each takes a descriptor of this process and one of the tracker.
+    /// Refuses a larger number on the command line. Reduces the default number of idle ones, and returns a warning.
     fn limit_connections(&self, load: &mut LoadSpec) -> Result<Option<String>> {
         let descriptors = raise_open_files_limit();
         let most = idle::connections_max(descriptors);

@@ -8,7 +8,6 @@ use shoal_load::Report;
 
 use crate::terminal::{self, ProgressLine};
 
-/// The display of a comparison's progress.
 pub(super) struct ProgressDisplay {
     on_terminal: bool,
     runs: usize,
@@ -66,7 +65,6 @@ impl ProgressDisplay {
         }
     }
 
-    /// Removes the progress line.
     pub(super) fn end(&mut self) {
         if let Some(line) = self.line.take() {
             line.end();

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use shoal_conform::{InfoHash, OperatorRules};
 
-/// The length of a peer id.
 const PEER_ID_BYTES: usize = 20;
 
 /// The rules that the tracker under test has.

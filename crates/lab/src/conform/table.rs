@@ -9,8 +9,7 @@ use shoal_conform::{Case, CaseVerdict, Direction, Finding, Report, Run};
 /// Most events that are shown for a case. The JSON contains more.
 const EVENTS_MAX: usize = 4;
 
-/// Returns whether stdout accepts colours: it is a terminal, and the user has not disabled them
-/// (<https://no-color.org>).
+/// Returns whether stdout is a terminal whose user has not disabled colours (<https://no-color.org>).
 pub(super) fn is_coloured() -> bool {
     let is_refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     stdout().is_terminal() && !is_refused

@@ -5,14 +5,12 @@ use std::str::FromStr;
 
 use shoal_conform::Scheme;
 
-/// `udp://HOST:PORT`, `http://HOST/announce`, `ws://HOST/`, or the latter two with TLS. UDP trackers do not need a
-/// path, but users copy it from their clients. The other schemes default to the ports of the web, and HTTP to the
-/// usual path.
+/// `udp://HOST:PORT`, `http://HOST/announce` or `ws://HOST/`, or `https` or `wss`. UDP needs no path, but users copy it
+/// from their clients. The others default to the ports of the web, and HTTP to the usual path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct TrackerUrl {
     /// As the user wrote it.
     pub(super) text: String,
-    /// The protocol, with or without TLS.
     pub(super) scheme: Scheme,
     /// Host and port, as in the URL.
     pub(super) authority: String,

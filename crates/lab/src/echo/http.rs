@@ -18,7 +18,6 @@ pub(super) struct HttpEcho {
     last_answer: Vec<u8>,
 }
 
-/// The state of a connection.
 #[derive(Default)]
 pub(super) struct State {
     /// The number of matched bytes of [`END_OF_HEAD`].

@@ -12,7 +12,6 @@ use shoal_session::tls::{Server, Session as Tls};
 
 /// The protocol of an echo, independent of TLS.
 pub(super) trait EchoProtocol {
-    /// The state of a connection.
     type State: Default;
 
     /// Processes `input` and appends the response to `output`. An empty input, which is common in a handshake, changes
@@ -20,7 +19,6 @@ pub(super) trait EchoProtocol {
     fn on_data(&self, state: &mut Self::State, input: &mut [u8], output: &mut Vec<u8>) -> Next;
 }
 
-/// Serves an echo protocol on connections.
 #[derive(Clone)]
 pub(super) struct EchoService<P> {
     protocol: P,
@@ -29,7 +27,6 @@ pub(super) struct EchoService<P> {
     response: Vec<u8>,
 }
 
-/// A connection.
 pub(super) struct EchoSession<T> {
     tls: Option<Tls>,
     state: T,
@@ -73,7 +70,6 @@ pub(super) fn serve<P: EchoProtocol>(
 }
 
 impl<P: EchoProtocol> EchoService<P> {
-    /// Creates the service. It uses TLS if `tls` is given.
     pub(super) fn new(protocol: P, tls: Option<Server>) -> Self {
         Self { protocol, tls, plaintext: Vec::new(), response: Vec::new() }
     }

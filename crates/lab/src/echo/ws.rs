@@ -20,10 +20,8 @@ const MESSAGE_BYTES_MAX: usize = 16 << 20;
 #[derive(Clone)]
 pub(super) struct WsEcho;
 
-/// The state of a connection.
 #[derive(Default)]
 pub(super) struct State {
-    /// Whether the upgrade was accepted.
     is_open: bool,
     /// The received part of an incomplete head or frame.
     partial: Vec<u8>,
@@ -32,11 +30,9 @@ pub(super) struct State {
     kind: Option<Opcode>,
 }
 
-/// The progress of decoding.
 enum Step {
     /// This number of bytes was consumed.
     Used(usize),
-    /// More input is needed.
     Partial,
     /// No more input is read.
     End(Next),

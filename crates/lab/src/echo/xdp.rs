@@ -23,8 +23,8 @@ pub(super) struct DriverEcho {
 }
 
 impl DriverEcho {
-    /// Attaches the program to an interface. It answers connects to `addresses`, and passes the rest to the returned socket
-    /// of the first queue.
+    /// Attaches the program to an interface. It answers connects to `addresses`, and passes the rest to the returned
+    /// socket.
     pub(super) fn attach(interface: &str, addresses: &[SocketAddr]) -> Result<(Self, XdpQueue)> {
         let any_socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
         let index = name_to_index(any_socket.as_fd(), interface)

@@ -44,7 +44,6 @@ pub(super) struct MeasureArgs {
     pub(super) json: bool,
 }
 
-/// The parameters of a measurement.
 pub(super) struct LoadRun<'s, L> {
     pub(super) target: String,
     pub(super) plan: &'s Plan,

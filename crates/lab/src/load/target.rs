@@ -11,7 +11,6 @@ pub(super) struct LoadTarget {
     /// Whether the scheme asks for TLS, if there is a scheme.
     pub(super) scheme_tls: Option<bool>,
     pub(super) addresses: Addresses,
-    /// The value of `Host`.
     pub(super) host: String,
     /// The name or IP address alone.
     pub(super) name: String,
@@ -41,12 +40,10 @@ impl StreamProtocol {
 }
 
 impl LoadTarget {
-    /// Parses the address of an HTTP tracker.
     pub(super) fn http(text: &str) -> Result<Self> {
         Self::parse(text, StreamProtocol::Http)
     }
 
-    /// Parses the address of a WebTorrent tracker.
     pub(super) fn web_socket(text: &str) -> Result<Self> {
         Self::parse(text, StreamProtocol::WebSocket)
     }
@@ -101,7 +98,6 @@ impl LoadTarget {
         self.protocol.scheme(is_tls)
     }
 
-    /// Returns the whole URL.
     pub(super) fn url(&self, is_tls: bool, path: &str) -> String {
         format!("{}://{}{path}", self.protocol.scheme(is_tls), self.host)
     }

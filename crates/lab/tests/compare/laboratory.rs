@@ -90,7 +90,6 @@ pub(crate) fn read(folder: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(folder.join("results.json")).unwrap()).unwrap()
 }
 
-/// Returns the only round of a tracker.
 pub(crate) fn round<'v>(result: &'v Value, tracker: &str) -> &'v Value {
     let cells = result["cells"].as_array().unwrap();
     let cell = cells.iter().find(|cell| cell["tracker"] == tracker);

@@ -7,7 +7,6 @@ mod opentracker;
 
 use std::process::{Command, Output};
 
-/// Runs the command to its end.
 fn conform(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-lab"));
     command.arg("conform").args(arguments).env_remove("NO_COLOR").output().unwrap()

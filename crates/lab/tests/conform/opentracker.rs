@@ -113,7 +113,6 @@ fn configuration(directory: &Path, address: SocketAddr) -> String {
     )
 }
 
-/// Returns the names of the findings with this verdict.
 fn with_verdict<'r>(run: &'r Value, verdict: &str) -> BTreeSet<&'r str> {
     let findings = run["findings"].as_array().unwrap().iter();
     let chosen = findings.filter(|finding| finding["verdict"] == verdict);

@@ -10,12 +10,10 @@ use crate::connection::Pending;
 use crate::driver::Run;
 use crate::tally::{Kind, excerpt};
 
-/// Checks the replies on a connection.
 pub(super) struct Checker<'c> {
     pub(super) run: &'c mut Run,
     /// The source address of the connection.
     pub(super) own: IpAddr,
-    /// When the reply came.
     pub(super) now_ns: u64,
 }
 
@@ -79,7 +77,6 @@ impl Checker<'_> {
         }
     }
 
-    /// Counts a reply that cannot be decoded.
     pub(super) fn note_malformed(&mut self, error: &str) {
         self.run.tally.wrong.malformed += 1;
         self.run.tally.note_fault(|| error.to_owned());

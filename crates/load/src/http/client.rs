@@ -14,7 +14,6 @@ use crate::stream::{FILL_WINDOW, PACING, Pool, Scheme, StreamProtocol};
 use crate::tally::Kind;
 use crate::{Mix, OpenError, Plan};
 
-/// The HTTP client of one worker.
 pub(super) struct Client {
     /// The details of a request are the announced port.
     pool: Pool<u16>,
@@ -22,14 +21,11 @@ pub(super) struct Client {
     reuse: Reuse,
     /// Whether the tracker is being filled. Connections are kept open then.
     is_filling: bool,
-    /// Most requests in flight on a connection.
     depth: usize,
     reset: bool,
     /// The source address of the next connection, if each connection has another.
     next_local: usize,
-    /// The request that is being written.
     request: Vec<u8>,
-    /// The body of a chunked reply.
     chunks: Vec<u8>,
 }
 
@@ -39,7 +35,6 @@ const BUFFER_BYTES: usize = 20 * 1024;
 const SCHEME: Scheme = Scheme { plain: "HTTP", tls: "HTTPS" };
 
 impl Client {
-    /// Creates the client of worker `index`, on its own thread.
     pub(super) fn open(
         plan: &Plan,
         settings: &HttpSettings,
@@ -119,8 +114,7 @@ impl Client {
         self.reuse == Reuse::PerRequest && !self.is_filling
     }
 
-    /// Opens a connection in a slot unless there is one, from a certain address if one is given. Returns whether
-    /// there is one.
+    /// Opens a connection in a slot unless it has one, from address `local` if given. Returns whether it has one.
     fn connect_slot(&mut self, run: &mut Run, slot: usize, local: Option<usize>, now_ns: u64) -> bool {
         let connection = &mut self.pool.connections[slot];
         if local.is_some_and(|local| connection.local != local) && connection.requests.is_empty() {
@@ -139,8 +133,7 @@ impl Client {
         self.pool.connections[slot].stage != Stage::Closed
     }
 
-    /// Queues a slot if its connection has space for requests. A connection with some in flight is queued only once
-    /// these are fewer than half of its depth, so that requests leave together.
+    /// Queues a slot once fewer than half of its depth are in flight, so that requests leave together.
     fn queue(&mut self, slot: usize) {
         let connection = &mut self.pool.connections[slot];
         let in_flight = connection.requests.len();
@@ -249,7 +242,6 @@ impl Protocol for Client {
         Some(count)
     }
 
-    /// Queues the slots that have rested.
     fn connect(&mut self, run: &mut Run) {
         if self.pool.has_resting() {
             let now_ns = run.now_ns();
@@ -325,7 +317,6 @@ impl StreamProtocol for Client {
         Ok(())
     }
 
-    /// Checks the replies that are complete.
     fn on_data(&mut self, run: &mut Run, slot: usize, is_all: bool, now_ns: u64) -> Result<(), Fault> {
         let mut read = 0;
         while read < self.pool.connections[slot].input.len() {

@@ -4,14 +4,11 @@ use super::Reuse;
 use crate::preset::Preset as Shape;
 use crate::{Mix, Popularity, Population};
 
-/// A named load over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
-    /// The name, the population, and the requests.
     pub shape: Shape,
     /// Whether it uses TLS 1.3.
     pub tls: bool,
-    /// How connections are used.
     pub reuse: Reuse,
 }
 
@@ -49,8 +46,6 @@ pub const PRESETS: [Preset; 2] = [
 ];
 
 impl Preset {
-    /// Returns the preset with this name.
-    #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)
     }

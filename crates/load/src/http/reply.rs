@@ -2,14 +2,12 @@
 
 use shoal_wire::http::response::{Framing, ReceivedHead, ResponseError, decode_chunks};
 
-/// A complete reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply<'i> {
     pub(super) status: u16,
     pub(super) body: &'i [u8],
     /// The length of the reply in the input.
     pub(super) bytes: usize,
-    /// Whether the tracker will keep the connection open.
     pub(super) keep_alive: bool,
 }
 

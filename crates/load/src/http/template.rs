@@ -7,18 +7,15 @@ use shoal_wire::http::request::{AnnounceRequest, AnnounceSlots, ScrapeSlots, Tar
 
 use crate::population::{LEFT_BYTES, PeerAnnounce, info_hash, peer_id};
 
-/// The request templates of one worker.
 #[derive(Debug)]
 pub(super) struct Templates {
     seed: u64,
     /// Distinguishes the peer ids of workers, whose peers have the same numbers.
     worker: u64,
     keep_alive: TemplateSet,
-    /// With `Connection: close`.
     close: TemplateSet,
 }
 
-/// The parameters that all requests share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TemplateParameters<'p> {
     pub(super) host: &'p str,
@@ -62,7 +59,6 @@ impl Templates {
         slots.set_port(request, port);
     }
 
-    /// Appends a scrape of `hashes` torrents.
     pub(super) fn scrape(
         &self,
         hashes: u8,

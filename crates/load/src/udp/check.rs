@@ -10,21 +10,17 @@ use super::in_flight::{InFlight, Lookup, Pending};
 use crate::driver::Run;
 use crate::tally::Kind;
 
-/// A socket of a worker, and its connection id.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClientSocket {
     pub(super) ip: IpAddr,
     pub(super) connection_id: Option<ConnectionId>,
-    /// When the connection id came.
     pub(super) connected_ns: u64,
 }
 
-/// Takes the replies of one call of the back end.
 pub(super) struct Checker<'c> {
     pub(super) run: &'c mut Run,
     pub(super) in_flight: &'c mut InFlight,
     pub(super) sockets: &'c mut [ClientSocket],
-    /// When the current batch of replies came.
     pub(super) now_ns: u64,
 }
 

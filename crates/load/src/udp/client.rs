@@ -1,12 +1,10 @@
 //! The UDP client of one worker: its sockets, its connection ids, and how it sends requests.
 //!
-//! All requests of a thread go to one address, so one call sends many of them, and the kernel splits them
-//! (UDP_SEGMENT). A tracker cannot do that, since its replies go to different addresses. This is why one core of load
-//! outruns one core of tracker. Replies come through the back ends of the tracker, with a checker in place of the
-//! responder.
+//! All requests of a thread go to one address, so the kernel splits one large send into many (UDP_SEGMENT). A tracker
+//! replies to different addresses and cannot do that, so one core of load outruns one core of tracker.
 //!
-//! While enough requests are in flight, the thread sleeps for a moment, so that replies accumulate. Otherwise each
-//! reply would make the tracker wake a thread, and the tracker would pay for it. The open loop does not sleep.
+//! While enough requests are in flight, the thread sleeps for a moment, so that replies accumulate. Otherwise the
+//! tracker would pay for waking a thread with each reply. The open loop does not sleep.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,7 +26,6 @@ use crate::population::PeerAnnounce;
 use crate::session::{OpenError, Order, Shared};
 use crate::tally::{Kind, Tally};
 
-/// The UDP client of one worker.
 pub(super) struct Client {
     io: AnyIo,
     bundler: SegmentedSender,
@@ -37,7 +34,6 @@ pub(super) struct Client {
     templates: Templates,
     sockets: Vec<ClientSocket>,
     in_flight: InFlight,
-    /// The socket of the next batch.
     next_socket: usize,
     /// Counts of the kernel when the run began: refused datagrams, and replies that it dropped.
     refusals_before: u64,
@@ -57,7 +53,6 @@ const BURST: usize = 32;
 const CONNECTION_NS_MAX: u64 = 50_000_000_000;
 
 impl Client {
-    /// Opens the sockets of worker `index`, on its own thread.
     pub(super) fn open(plan: &Plan, shared: Arc<Shared>, index: usize) -> Result<(Self, Run), OpenError> {
         let locals = plan.local_addrs(index);
         let settings = ClientSettings {
@@ -113,7 +108,6 @@ impl Client {
         if has_all { Ok(()) } else { Err(self.why_silent(run)) }
     }
 
-    /// Renews the connection id of a socket in time.
     fn renew_connection_id(&mut self, socket: usize, now_ns: u64) {
         let client_socket = &mut self.sockets[socket];
         if now_ns.saturating_sub(client_socket.connected_ns) > CONNECTION_NS_MAX && self.in_flight.free() > 0
@@ -151,7 +145,6 @@ impl Client {
         });
     }
 
-    /// Sends the requests that have been added.
     fn flush(&mut self, run: &mut Run, socket: usize) {
         let Self { bundler, templates, in_flight, .. } = self;
         let Run { tally: Tally { requests, send_failures, .. }, fill, .. } = run;
@@ -173,7 +166,6 @@ impl Client {
         }
     }
 
-    /// Begins to use `slots` for requests in flight.
     fn reset_in_flight(&mut self, run: &mut Run, slots: usize) {
         let mask = run.random.random();
         self.in_flight.reset(slots, mask);
@@ -258,7 +250,6 @@ impl Protocol for Client {
         run.fill.as_ref().is_none_or(|fill| fill.is_empty()) && self.in_flight.len() == 0
     }
 
-    /// Sends a batch through the next socket in turn.
     fn send(&mut self, run: &mut Run, batch: Batch<'_>) -> Option<usize> {
         if self.in_flight.free() < batch.requests {
             return None;

@@ -2,10 +2,8 @@
 
 use shoal_base::transport::datagram::{DatagramService, Exchange, REPLY_BYTES_MAX};
 
-/// A service that replies to each request with the format and size of a tracker's reply.
-///
-/// It looks at nothing but the size of the request: it knows no torrents, checks no connection id, and returns peers
-/// that do not exist.
+/// A service that replies to each request with the format and size of a tracker's reply. It looks at nothing but the
+/// size of the request, and its peers do not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Echo {
     announce_reply_bytes: usize,
@@ -23,7 +21,6 @@ const COUNTS_BYTES: usize = 12;
 
 impl Echo {
     /// Returns an echo whose announce replies have `announce_reply_bytes`, rounded down to whole peers of `peer_bytes`.
-    #[must_use]
     pub fn new(announce_reply_bytes: usize, peer_bytes: usize) -> Self {
         let peers = announce_reply_bytes.clamp(ANNOUNCE_HEAD_BYTES, REPLY_BYTES_MAX) - ANNOUNCE_HEAD_BYTES;
         Self { announce_reply_bytes: ANNOUNCE_HEAD_BYTES + peers / peer_bytes * peer_bytes }

@@ -24,27 +24,20 @@ use crate::{OpenError, Plan};
 pub use clients::HERD_RETRIES_MAX;
 use clients::{ClientRequest, Clients};
 
-/// A herd.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Herd {
-    /// The number of clients.
     pub clients: u32,
-    /// The time within which all of them start.
     pub within: Duration,
     /// The number of retransmissions of a request after which a client gives up, at most [`HERD_RETRIES_MAX`].
     pub retries_max: u8,
 }
 
-/// The fate of a herd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HerdReport {
-    /// The number of clients.
     pub clients: u64,
     /// Clients whose announce was answered, by the number of their retransmissions.
     pub answered: Vec<u64>,
-    /// Clients that were answered with an error.
     pub refused: u64,
-    /// The first error.
     pub first_refusal: Option<String>,
     /// Clients that gave up.
     pub never: u64,
@@ -69,7 +62,6 @@ pub struct HerdReport {
 
 impl HerdReport {
     /// Returns whether every client got what it asked for.
-    #[must_use]
     pub fn is_good(&self) -> bool {
         self.answered.iter().sum::<u64>() == self.clients
     }
@@ -128,9 +120,6 @@ const WAIT: Duration = Duration::from_millis(1);
 
 /// Sends a herd to the tracker of the plan, of which only addresses, threads, torrents and seed matter. Ends when every
 /// client has an answer or has given up, or when `cancel` is set.
-///
-/// # Errors
-/// If the plan is impossible, this host lacks something, or a socket fails.
 pub fn run_herd(plan: &Plan, herd: &Herd, cancel: &AtomicBool) -> Result<HerdReport, OpenError> {
     plan.check()?;
     let workers = plan.workers.len();
@@ -162,7 +151,6 @@ pub fn run_herd(plan: &Plan, herd: &Herd, cancel: &AtomicBool) -> Result<HerdRep
     })
 }
 
-/// The clients of one thread, and their sockets.
 struct Worker {
     io: shoal_net::AnyIo,
     bundler: SegmentedSender,
@@ -265,7 +253,6 @@ impl Worker {
     }
 }
 
-/// Takes the replies of one call of the back end.
 struct Receiver<'r> {
     clients: &'r mut Clients,
     clock: Clock,

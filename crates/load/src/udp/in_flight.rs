@@ -1,8 +1,8 @@
 //! The requests in flight, by transaction id.
 //!
-//! Owns a fixed number of slots. A transaction id consists of the index of a slot and the number of times that the
-//! slot was used, so that a late or duplicate reply is not taken for the reply to another request. Each run masks its
-//! ids with a number of its own, so that a late reply to the previous run is not taken for one to this run either.
+//! Owns a fixed number of slots. A transaction id is the index of a slot and the number of its uses, so that a late or
+//! duplicate reply is not taken for another one. Each run masks its ids, so that replies to the previous run do not
+//! match.
 
 use shoal_wire::udp::TransactionId;
 
@@ -15,26 +15,21 @@ pub(super) struct Pending {
     pub(super) due_ns: u64,
     /// The peer that announces, or a peer of the first torrent of a scrape.
     pub(super) peer: u32,
-    /// The announced port.
     pub(super) port: u16,
     pub(super) socket: u8,
-    /// The number of info hashes of a scrape.
     pub(super) hashes: u8,
     pub(super) kind: Kind,
 }
 
-/// The meaning of a transaction id in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
     /// It belongs to this request, which is no longer in flight.
     Found(Pending),
     /// It belongs to a request that was given up.
     GivenUp,
-    /// It belongs to no request.
     Unknown,
 }
 
-/// The requests in flight of one worker.
 #[derive(Debug)]
 pub(super) struct InFlight {
     slots: Box<[Slot]>,
@@ -77,17 +72,14 @@ impl InFlight {
         *self = Self { given_up_before, ..Self::new(slots, mask) };
     }
 
-    /// Returns the number of requests in flight.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns the number of all slots.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns the number of free slots.
     pub(super) fn free(&self) -> usize {
         self.free.len()
     }
@@ -101,7 +93,6 @@ impl InFlight {
         Some(TransactionId(transaction(slot.uses, index, self.index_bits) ^ self.mask))
     }
 
-    /// Looks up the request of a reply and removes it.
     pub(super) fn take(&mut self, TransactionId(id): TransactionId) -> Lookup {
         let id = id ^ self.mask;
         let index = id & ((1 << self.index_bits) - 1);

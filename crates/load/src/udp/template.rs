@@ -17,7 +17,6 @@ pub(super) struct DatagramBatch {
     count: usize,
 }
 
-/// The request templates of one worker.
 #[derive(Debug)]
 pub(super) struct Templates {
     seed: u64,
@@ -71,13 +70,11 @@ impl Templates {
         }
     }
 
-    /// Adds a connect.
     pub(super) fn connect(&mut self, transaction_id: TransactionId) {
         let datagram = self.connects.next();
         datagram[12..HEAD_BYTES].copy_from_slice(&transaction_id.0.to_be_bytes());
     }
 
-    /// Adds an announce.
     pub(super) fn announce(
         &mut self,
         id: ConnectionId,
@@ -141,12 +138,10 @@ impl DatagramBatch {
         (&self.bytes[..self.count * self.datagram_bytes], self.datagram_bytes)
     }
 
-    /// Returns the number of datagrams.
     pub(super) fn len(&self) -> usize {
         self.count
     }
 
-    /// Returns the transaction ids from datagram `first` on.
     pub(super) fn transactions(&self, first: usize) -> impl Iterator<Item = TransactionId> {
         let datagrams = self.bundle().0.chunks(self.datagram_bytes).skip(first);
         datagrams.map(|datagram| {
@@ -167,7 +162,6 @@ impl DatagramBatch {
     }
 }
 
-/// Writes the ids of a datagram.
 fn patch_head(
     datagram: &mut [u8],
     ConnectionId(id): ConnectionId,

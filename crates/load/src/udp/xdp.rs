@@ -1,9 +1,9 @@
-//! A generator at the driver hook, which outruns a tracker that does without the kernel's socket path.
+//! A generator at the driver hook. It outruns trackers that bypass the kernel's socket path.
 //!
-//! The closed loop is that of an eBPF program: each reply becomes the next request in the same frame. User space writes
-//! announces and scrapes into a ring before they are due, by the same population and templates as for sockets; it reads the
-//! counters, and replaces lost frames. Everything else, above all the fill and the open loop, goes through sockets, by a
-//! [`Client`], from the same addresses, so that the tracker knows the peers of both.
+//! An eBPF program runs the closed loop: it turns each reply into the next request, in the same frame. User space
+//! writes announces and scrapes into a ring ahead of time, reads the counters, and replaces lost frames. A [`Client`]
+//! does the rest over sockets, above all the fill and the open loop. It uses the same addresses, so that the tracker
+//! knows the peers.
 
 mod flood;
 mod inject;
@@ -29,18 +29,13 @@ pub use flood::{Discard, Flood, FloodReport};
 use program::{Counts, Program};
 use shared::{RING, Request, SAMPLES, SCRAPE_HASHES_MAX, SLOTS};
 
-/// The program of a generator at the driver hook of a network interface, attached until this is dropped. Between runs it
-/// passes all frames on.
-///
-/// One session uses it at a time.
+/// The program at the driver hook of an interface, attached until this is dropped. One session uses it at a time, and
+/// it passes all frames on between runs.
 #[derive(Clone)]
 pub struct DriverHook(Arc<Program>);
 
 impl DriverHook {
-    /// Attaches the program to an interface of the network namespace of this thread.
-    ///
-    /// # Errors
-    /// If there is no such interface, or the kernel refuses, as it does without root.
+    /// Attaches the program to an interface of the network namespace of this thread, which needs root.
     pub fn attach(interface: &str) -> Result<Self, OpenError> {
         Program::attach(interface).map(|program| Self(Arc::new(program))).map_err(OpenError::Host)
     }
@@ -52,7 +47,6 @@ impl fmt::Debug for DriverHook {
     }
 }
 
-/// The client of the only worker.
 pub(super) struct XdpClient {
     sockets: Client,
     program: Arc<Program>,
@@ -60,7 +54,6 @@ pub(super) struct XdpClient {
     /// Whether the current run is a closed loop, which is that of the program.
     is_looping: bool,
     processor: Option<usize>,
-    /// Requests in flight.
     window: usize,
     /// The last request of each slot that was seen, and when it was seen first.
     seen: [(u32, u64); SLOTS],
@@ -148,7 +141,6 @@ impl XdpClient {
         self.program.sources.iter().for_each(|source| source.must_connect.store(1, Ordering::Relaxed));
     }
 
-    /// Fills the ring.
     fn write_requests(&mut self, run: &mut Run) {
         let control = self.program.control();
         let consumed = control.consumed.load(Ordering::Relaxed);
@@ -225,7 +217,6 @@ impl XdpClient {
         Ok(usize::try_from(replies).unwrap_or(usize::MAX))
     }
 
-    /// Counts an error, with the message of the first one.
     fn note_error(&self, run: &mut Run) {
         let control = self.program.control();
         let bytes = usize::try_from(control.error_bytes.load(Ordering::Acquire)).unwrap_or(0);

@@ -19,20 +19,16 @@ use crate::stream::{FILL_WINDOW, PACING, Pool, Scheme, StreamProtocol};
 use crate::tally::Durations;
 use crate::{Mix, OpenError, Plan};
 
-/// The WebTorrent client of one worker. There is one request in flight on a connection.
-///
-/// A slot whose connection is to be opened is in `waiting`. The queues of the pool are for open and failed connections.
+/// The WebTorrent client of one worker, with one request in flight on a connection. Slots to be opened are in
+/// `waiting`; the queues of the pool are for open and failed connections.
 pub(super) struct Client {
     pub(super) pool: Pool<Details>,
     /// First the announcers, then the held connections, then the slow readers.
     pub(super) slots: Vec<Slot>,
-    /// The number of announcers.
     pub(super) announcers: usize,
     pub(super) encoder: Encoder,
-    /// The request for the upgrade, and its key.
     upgrade: Vec<u8>,
     pub(super) key: String,
-    /// The number of offers of an announce.
     pub(super) offers: usize,
     pub(super) answer_share: f64,
     held_announce: bool,
@@ -46,27 +42,21 @@ pub(super) struct Client {
     connected: Option<(Connections, Durations)>,
     /// Whether the tracker was seen to reply to answers.
     pub(super) replies_to_answers: bool,
-    /// When the last message came.
     pub(super) last_message_ns: u64,
 }
 
-/// The state of a WebSocket, beside its connection.
 pub(super) struct Slot {
     pub(super) role: Role,
     pub(super) reader: Reader,
-    /// Whether it has been dialled and is not open yet.
     is_connecting: bool,
-    /// Whether it has answered a ping.
     pub(super) has_ponged: bool,
-    /// The number of announces and answers sent so far, and of replies to announces. By these numbers, a reply to an
-    /// answer is recognized if the tracker sends such replies.
+    /// Announces and answers sent so far, and replies to announces. The numbers tell which replies are to answers.
     pub(super) sent: u64,
     pub(super) replied: u64,
     /// The number of its peers that the tracker knows, while the tracker is filled.
     pub(super) filled: usize,
 }
 
-/// The use of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Its peers announce themselves again and again.
@@ -96,7 +86,6 @@ const QUIET_NS: u64 = 300_000_000;
 const SLOW_READER_BUFFER_BYTES: usize = 4096;
 
 impl Client {
-    /// Creates the client of worker `index`, on its own thread.
     pub(super) fn open(
         plan: &Plan,
         settings: &WsSettings,
@@ -175,7 +164,6 @@ impl Client {
         self.on_failure(run, slot, now_ns);
     }
 
-    /// Closes a connection.
     fn close(&mut self, slot: usize) {
         self.end_handshake(slot);
         let Pool { connections, spares, .. } = &mut self.pool;
@@ -199,19 +187,16 @@ impl Client {
         }
     }
 
-    /// Queues a slot whose connection is to be opened.
     fn queue_dial(&mut self, slot: usize) {
         self.pool.connections[slot].is_queued = true;
         self.waiting.push_back(slot);
     }
 
-    /// Returns the open connections with a role.
     pub(super) fn open_slots(&self, role: Role) -> impl Iterator<Item = usize> {
         let is_open = move |slot: &usize| self.pool.connections[*slot].stage == Stage::Open;
         (0..self.slots.len()).filter(move |slot| self.slots[*slot].role == role).filter(is_open)
     }
 
-    /// Returns how many held connections are open and have answered a ping.
     fn held_alive(&self) -> usize {
         self.open_slots(Role::Held).filter(|slot| self.slots[*slot].has_ponged).count()
     }
@@ -430,7 +415,6 @@ impl StreamProtocol for Client {
         self.dial_with(run, slot, SocketOptions { no_delay: true, recv_buffer_bytes }, now_ns);
     }
 
-    /// Asks for the upgrade.
     fn on_open(&mut self, _run: &mut Run, slot: usize, _now_ns: u64) -> Result<(), Fault> {
         let connection = &mut self.pool.connections[slot];
         connection.send(&self.upgrade)?;

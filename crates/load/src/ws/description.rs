@@ -1,7 +1,7 @@
 //! Artificial session descriptions: the offers and answers of WebRTC that peers exchange through the tracker.
 //!
-//! They have the size and the kind of text of real ones. Each has its stamp at the front, in the middle and at the
-//! end, and is otherwise the same as all others, so that each byte of one that arrives can be checked.
+//! They resemble real ones in size and text. Each has its stamp at the front, in the middle and at the end. The rest is
+//! constant, so that every received byte can be checked.
 
 use super::stamp::STAMP_BYTES;
 
@@ -9,11 +9,9 @@ use super::stamp::STAMP_BYTES;
 #[derive(Clone, Debug)]
 pub(super) struct Description {
     json: Vec<u8>,
-    /// The offsets of the stamps, in order.
     offsets: [usize; STAMPS],
 }
 
-/// The kind of a session description.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Offer,
@@ -74,7 +72,6 @@ impl Description {
         Self { json: json.into_bytes(), offsets }
     }
 
-    /// Replaces the stamps.
     pub(super) fn set_stamp(&mut self, stamp: &[u8; STAMP_BYTES]) {
         for offset in self.offsets {
             self.json[offset..][..STAMP_BYTES].copy_from_slice(stamp);

@@ -13,17 +13,14 @@ use super::stamp::{STAMP_BYTES, Stamp};
 use super::{OFFERS_MAX, WsSettings};
 use crate::population::{PeerAnnounce, info_hash, mix, peer_id};
 
-/// The encoder of one worker.
 #[derive(Debug)]
 pub(super) struct Encoder {
     seed: u64,
     worker: usize,
     numwant: Option<u32>,
-    /// The offers of an announce, in order, and their ids.
     offers: Vec<Description>,
     offer_ids: Vec<[u8; STAMP_BYTES]>,
     answer: Description,
-    /// The torrents of the next scrape.
     pub(super) scraped: Vec<InfoHash>,
     message: Vec<u8>,
     frame: Vec<u8>,
@@ -47,7 +44,6 @@ impl Encoder {
         }
     }
 
-    /// Returns the peer id that a connection uses.
     pub(super) fn peer_id(&self, worker: usize, slot: usize) -> PeerId {
         peer_id(self.seed, (worker as u64) << 40 | slot as u64)
     }
@@ -56,7 +52,6 @@ impl Encoder {
         info_hash(self.seed, torrent)
     }
 
-    /// Encodes an announce with `count` offers.
     pub(super) fn announce(
         &mut self,
         slot: usize,
@@ -89,14 +84,12 @@ impl Encoder {
         self.frame_message()
     }
 
-    /// Encodes a scrape of the torrents in `scraped`.
     pub(super) fn scrape(&mut self) -> &[u8] {
         self.message.clear();
         scrape(&self.scraped, Style::Raw, &mut self.message);
         self.frame_message()
     }
 
-    /// Encodes an answer to the offer `offer_id` of `to_peer_id`.
     pub(super) fn answer(
         &mut self,
         slot: usize,
@@ -119,7 +112,6 @@ impl Encoder {
         self.frame_message()
     }
 
-    /// Encodes a control frame.
     pub(super) fn control(&mut self, opcode: Opcode, payload: &[u8]) -> &[u8] {
         let mask = self.next_mask();
         self.frame.clear();
@@ -132,7 +124,6 @@ impl Encoder {
         Stamp::read(text, self.seed)
     }
 
-    /// Returns whether an offer is unchanged, given its stamp.
     pub(super) fn is_offer(&self, offer: &[u8], stamp: &[u8]) -> bool {
         self.offers[0].matches(offer, stamp)
     }
@@ -143,7 +134,6 @@ impl Encoder {
         if self.answer.matches(answer, stamp) { Stamp::read(stamp, self.seed) } else { None }
     }
 
-    /// Encodes the message as a frame.
     fn frame_message(&mut self) -> &[u8] {
         let mask = self.next_mask();
         self.frame.clear();

@@ -110,8 +110,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns whether a reply is one to an answer. Clients do not need such replies, but there is a tracker that takes
-    /// answers for announces and replies to all in their order. It is recognized by its first reply to nothing else.
+    /// Returns whether a reply is to an answer. One tracker takes answers for announces and replies to all in their
+    /// order. Its first reply that nothing else explains gives it away.
     fn is_to_answer(&mut self, slot: usize) -> bool {
         let state = &mut self.slots[slot];
         let sequence = state.replied;
@@ -185,7 +185,6 @@ impl Client {
         }
     }
 
-    /// Checks an offer, and answers a share of the good ones.
     fn handle_offer(
         &mut self,
         run: &mut Run,
@@ -270,8 +269,7 @@ impl Client {
         None
     }
 
-    /// Takes the request in flight as answered, and queues the connection for the next one. Returns whether the reply
-    /// came in time.
+    /// Completes the request in flight and queues the connection. Returns whether the reply came in time.
     fn take_reply(&mut self, run: &mut Run, slot: usize, now_ns: u64) -> bool {
         let Some(request) = self.pool.take_request(slot) else { return false };
         let is_late = run.is_late(request.kind, request.peer, request.due_ns, now_ns);

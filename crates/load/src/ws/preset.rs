@@ -3,18 +3,14 @@
 use crate::preset::Preset as Shape;
 use crate::{Mix, Popularity, Population};
 
-/// A named load over WebSockets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
     /// The name, the population, and the requests. Unless the number of connections is given, each peer has one.
     pub shape: Shape,
     /// Whether it uses TLS 1.3.
     pub tls: bool,
-    /// The number of offers of each announce.
     pub offers: usize,
-    /// The size of the session description of an offer or answer.
     pub sdp_bytes: usize,
-    /// The share of offers that are answered.
     pub answer_share: f64,
 }
 
@@ -77,8 +73,6 @@ pub const PRESETS: [Preset; 4] = [
 ];
 
 impl Preset {
-    /// Returns the preset with this name.
-    #[must_use]
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)
     }

@@ -15,17 +15,13 @@ use crate::tally::Kind;
 pub(super) struct Details {
     /// The number of announces and answers that were sent before it.
     pub(super) sequence: u64,
-    /// The torrent of an announce.
     pub(super) torrent: u32,
     pub(super) offers: u16,
-    /// Whether the peer is a seeder.
     pub(super) is_seeder: bool,
-    /// Whether the peer stops.
     pub(super) stops: bool,
 }
 
 impl Client {
-    /// Sends a request on a connection.
     pub(super) fn request(&mut self, run: &mut Run, slot: usize, due_ns: u64, now_ns: u64) {
         let peer = run.peers.draw(slot);
         if run.draw_kind() == Kind::Announce {

@@ -21,8 +21,8 @@ const SLOW_READERS_NS_MAX: u64 = 3_000_000_000;
 const SLOW_READERS_QUIET_NS: u64 = 1_000_000_000;
 
 impl Client {
-    /// Reads at last what the slow readers were sent, to find out which of them the tracker has closed: the end of the
-    /// stream comes after all data that they did not read. Returns how many. The others stay slow readers.
+    /// Reads what the slow readers have left unread. If the stream ends after it, the tracker has closed the
+    /// connection. Returns how many it closed. The others stay slow readers.
     pub(super) fn count_closed_slow_readers(&mut self, run: &Run) -> u64 {
         let mut open: Vec<usize> = self.open_slots(Role::SlowReader).collect();
         let Self { pool: Pool { connections, buffer, .. }, .. } = self;

@@ -4,7 +4,6 @@
 
 use crate::population::mix;
 
-/// The origin of an offer or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     /// The time on the clock of the session, rounded down to 128 ns.
@@ -12,7 +11,6 @@ pub(super) struct Stamp {
     pub(super) worker: usize,
     /// The slot of the connection within its worker.
     pub(super) slot: usize,
-    /// The index of the offer within its announce.
     pub(super) index: usize,
     pub(super) torrent: u32,
 }

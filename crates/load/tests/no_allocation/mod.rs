@@ -1,5 +1,4 @@
-//! Counts what a session allocates. Belongs to binaries of their own, since it counts what all threads of the process
-//! allocate.
+//! Counts the allocations of all threads, so each test that uses it has its own binary.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

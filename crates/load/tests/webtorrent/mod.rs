@@ -14,40 +14,32 @@ use shoal_wire::websocket::frame::{self, Opcode};
 use shoal_wire::websocket::{Event, Reader, Role, handshake};
 use shoal_wire::webtorrent::{Announce, Answer, Limits, Request, Storage, decode, reply};
 
-/// The treatment of an offer or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Treatment {
     Pass,
     Drop,
     /// One byte of it is another.
     Damage,
-    /// It goes back to its sender.
     Return,
-    /// It goes on as of another torrent.
     OtherTorrent,
-    /// It goes on by another id.
     OtherId,
 }
 
 /// Decides by how many there were before.
 pub(crate) type Decision<T> = Box<dyn Fn(u64) -> T + Send + Sync>;
 
-/// How a tracker behaves.
 pub(crate) struct Behavior {
     pub(crate) relay: Decision<Treatment>,
     pub(crate) answer: Decision<Treatment>,
     /// Whether a connection ends instead of a reply.
     pub(crate) ends: Decision<bool>,
     pub(crate) pongs: Decision<bool>,
-    /// The reply to every announce.
     pub(crate) reply: Option<&'static str>,
     /// Whether an answer is replied to as if it were an announce.
     pub(crate) replies_to_answers: bool,
-    /// The response to every request for an upgrade.
     pub(crate) upgrade: Option<&'static str>,
     /// The tracker sends nothing more after this number of requests.
     pub(crate) silent_after: u64,
-    /// Receives the peer id and the connection of every announce.
     pub(crate) announces: Option<Sender<(u64, [u8; 20])>>,
 }
 
@@ -73,7 +65,6 @@ pub(crate) struct Tracker {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// The state that all threads share.
 struct State {
     behavior: Behavior,
     stop: AtomicBool,
@@ -133,7 +124,6 @@ impl Tracker {
         Self { addr, state, acceptor: Some(acceptor) }
     }
 
-    /// When each connection became a WebSocket.
     #[expect(clippy::disallowed_methods, reason = "a test waits for what another thread does")]
     pub(crate) fn opened(&self) -> Vec<Instant> {
         let began = Instant::now();
@@ -146,7 +136,6 @@ impl Tracker {
         }
     }
 
-    /// Returns the request for the upgrade of the first connection.
     pub(crate) fn first_head(&self) -> String {
         self.state.heads.lock().unwrap()[0].clone()
     }

@@ -31,7 +31,6 @@ pub enum BindError {
 impl BindError {
     /// Returns whether this host has no addresses of the family at all, for example because IPv6 is switched off. A
     /// program may then continue without an address that it only listens on by default.
-    #[must_use]
     pub fn is_family_missing(&self) -> bool {
         let Self::Address { addr, source, .. } = self else { return false };
         match Errno::from_io_error(source) {

@@ -29,7 +29,6 @@ impl SocketProbe {
     }
 
     /// Returns the address that the socket is bound to.
-    #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.local
     }

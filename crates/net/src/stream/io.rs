@@ -171,7 +171,6 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Returns the limiter with which the service checks whether a source may have one more connection.
-    #[must_use]
     pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {
         self.listeners.source_limiter(limits)
     }
@@ -246,7 +245,6 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Returns a descriptor that becomes readable when a poll round has work. It is not a new one, so that listeners
     /// can change while descriptors are exhausted.
-    #[must_use]
     pub fn readiness(&self) -> Readiness {
         let has_shared_listeners = self.listeners.listeners.iter().any(|listener| listener.is_shared);
         Readiness { epoll: Arc::clone(&self.epoll), has_shared_listeners }

@@ -46,13 +46,11 @@ impl Default for Budget {
 
 impl Budget {
     /// Returns how much the connections hold.
-    #[must_use]
     pub fn held_bytes(&self) -> usize {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns how much they may hold. Beyond that, the worker closes connections of the sources that hold most.
-    #[must_use]
     pub fn held_bytes_max(&self) -> usize {
         self.held_bytes_max.load(Ordering::Relaxed)
     }

@@ -185,19 +185,16 @@ impl StreamListeners {
     }
 
     /// Returns the limiter that the worker's service asks whether a source may have one more connection.
-    #[must_use]
     pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {
         SourceLimiter::new(Arc::clone(&self.sources), limits, self.counters())
     }
 
     /// Returns the counters of the worker's connections.
-    #[must_use]
     pub fn counters(&self) -> Arc<StreamCounters> {
         Arc::clone(&self.counters)
     }
 
     /// Returns the memory budget of the worker's connections.
-    #[must_use]
     pub fn budget(&self) -> Arc<Budget> {
         Arc::clone(&self.budget)
     }
@@ -365,13 +362,11 @@ pub(crate) fn serves(local: &ListenAddress, wanted: &ListenAddress) -> bool {
 
 impl ListenError {
     /// Returns the kind of the error.
-    #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
 
     /// Returns whether this host has no addresses of the family at all, see [`crate::BindError::is_family_missing`].
-    #[must_use]
     pub fn is_family_missing(&self) -> bool {
         let ListenAddress::Tcp(addr) = self.address else { return false };
         match Errno::from_io_error(&self.source) {

@@ -148,7 +148,6 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Returns whether WebSockets wait for [`read_attached`](Self::read_attached).
-    #[must_use]
     pub const fn has_attached(&self) -> bool {
         !self.attached.is_empty()
     }

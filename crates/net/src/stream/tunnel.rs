@@ -108,13 +108,11 @@ impl Tunnels {
     }
 
     /// Returns the number of tunnels.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.tunnels.len()
     }
 
     /// Returns whether there are none.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tunnels.is_empty()
     }

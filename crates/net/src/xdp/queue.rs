@@ -48,7 +48,6 @@ pub struct QueueLoss(Arc<OnceLock<Failure>>);
 
 impl QueueLoss {
     /// Returns the reason, if the socket was given up.
-    #[must_use]
     pub fn reason(&self) -> Option<&Failure> {
         self.0.get()
     }
@@ -64,7 +63,6 @@ struct KernelCounts {
 
 impl XdpQueue {
     /// Makes a queue of a socket. From now on the program of the backlog passes frames on, if it knows the socket.
-    #[must_use]
     pub fn new(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
         let mut queue = Self::handed_over(socket, backlog);
         queue.begin();
@@ -72,7 +70,6 @@ impl XdpQueue {
     }
 
     /// Makes a queue of a socket that another process uses until this one's first poll round.
-    #[must_use]
     pub fn handed_over(socket: XdpSocket, backlog: Option<Backlog>) -> Self {
         let (kernel, faults) = (KernelCounts::read(&socket).unwrap_or_default(), socket.faults());
         Self {
@@ -102,13 +99,11 @@ impl XdpQueue {
     }
 
     /// Returns the socket.
-    #[must_use]
     pub fn socket(&self) -> &XdpSocket {
         &self.socket
     }
 
     /// Returns a handle that will tell why the socket was given up.
-    #[must_use]
     pub fn loss(&self) -> QueueLoss {
         self.loss.clone()
     }

@@ -59,7 +59,6 @@ impl Server {
     }
 
     /// Returns the server of a worker, with its own handle for tickets. All workers share certificates and ticket keys.
-    #[must_use]
     pub fn for_worker(&self) -> Self {
         let config = Arc::new(config(&self.selector, &self.tickets));
         Self { config, ..self.clone() }
@@ -74,21 +73,18 @@ impl Server {
     }
 
     /// Returns how often the keys of tickets have changed. They change every six hours while there are connections.
-    #[must_use]
     pub fn ticket_keys_version(&self) -> u64 {
         self.tickets.version()
     }
 
     /// Returns the secret keys of tickets in a special form, so that the server of a later process can resume the
     /// sessions of this one.
-    #[must_use]
     pub fn export_ticket_keys(&self) -> Vec<u8> {
         self.tickets.export()
     }
 
     /// Replaces the keys of tickets by exported ones, for all clones. Returns false, without a change, if these are
     /// malformed.
-    #[must_use]
     pub fn import_ticket_keys(&self, exported: &[u8]) -> bool {
         self.tickets.import(exported)
     }
@@ -99,13 +95,11 @@ impl Server {
     }
 
     /// Returns the certificates in use, in the order of the configuration.
-    #[must_use]
     pub fn certificates(&self) -> Vec<Certificate> {
         self.selector.summary()
     }
 
     /// Returns the configuration of rustls, for connections that do their own I/O.
-    #[must_use]
     pub fn config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.config)
     }

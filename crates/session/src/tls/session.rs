@@ -60,7 +60,6 @@ pub enum FailureKind {
 
 impl Failure {
     /// Returns the kind of the failure.
-    #[must_use]
     pub const fn kind(&self) -> FailureKind {
         match self {
             Self::PlainHttp => FailureKind::PlainHttp,
@@ -94,7 +93,6 @@ enum State {
 
 impl Session {
     /// Creates the session of a new connection.
-    #[must_use]
     pub fn new(server: &Server) -> Self {
         let connection = UnbufferedServerConnection::new(server.config())
             .expect("only an invalid maximum fragment size fails, and none is configured");
@@ -154,39 +152,33 @@ impl Session {
     }
 
     /// Returns whether the handshake is in progress.
-    #[must_use]
     pub fn is_handshaking(&self) -> bool {
         self.connection.is_handshaking()
     }
 
     /// Returns whether part of a record has arrived.
-    #[must_use]
     pub const fn is_within_record(&self) -> bool {
         !self.partial.is_empty()
     }
 
     /// Returns the memory of an idle session in bytes.
-    #[must_use]
     pub const fn idle_bytes(&self) -> usize {
         ESTABLISHED_BYTES
     }
 
     /// Returns the additional memory for a handshake in progress and for a partial record, in bytes.
-    #[must_use]
     pub fn pending_bytes(&self) -> usize {
         let handshake_bytes = if self.is_handshaking() { HANDSHAKE_BYTES } else { 0 };
         handshake_bytes + self.partial.capacity()
     }
 
     /// Returns whether the peer resumed an earlier session.
-    #[must_use]
     pub fn is_resumed(&self) -> bool {
         self.connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     /// Returns whether the peer has closed its side, or the session is closed. Plaintext before the end is complete,
     /// and if only the peer has closed its side, the session can still send.
-    #[must_use]
     pub fn is_closed(&self) -> bool {
         self.state != State::Open
     }

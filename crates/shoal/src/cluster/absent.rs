@@ -8,7 +8,7 @@ use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::{Lists, SharedEntries};
 
 use super::{Changed, NodeParts};
-use crate::pool::{WorkerPool, WorkerSetup};
+use crate::worker::pool::{WorkerPool, WorkerSetup};
 
 /// A process without the feature reads no files for a node.
 pub(crate) struct ClusterFiles;

@@ -12,9 +12,9 @@ use shoal_runtime::lists::{Lists, SharedEntries};
 pub(crate) use shoal_cluster::{Leaving, Shared};
 
 use super::{Changed, NodeParts};
-use crate::pool::{WorkerPool, WorkerSetup};
 use crate::reload::Reloader;
 use crate::state::StateKeys;
+use crate::worker::pool::{WorkerPool, WorkerSetup};
 
 pub(crate) struct ClusterFiles {
     settings: Option<ClusterSettings>,

@@ -19,11 +19,12 @@ use crate::hand_over::HandOver;
 use crate::operations::Process;
 use crate::reload::Reloader;
 use crate::sandbox::Sandbox;
+use crate::service_manager::status;
 use crate::service_manager::{ServiceManager, SocketChanges};
 use crate::signals::OperatorSignals;
 use crate::state::Saver;
 use crate::version;
-use crate::{overload, service_status};
+use crate::worker::overload;
 use shoal_control::drain::Drain;
 use shoal_control::operations::DataPathFigures;
 use shoal_control::public_statistics;
@@ -122,7 +123,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     drop(tokio::spawn(signals.hangups.obey(move || drop(reloader.reload()))));
     manager.change_sockets(&socket_changes);
     manager.ready();
-    let status = tokio::spawn(service_status::report(manager.clone(), sources, drain.clone()));
+    let status = tokio::spawn(status::report(manager.clone(), sources, drain.clone()));
     drop(tokio::spawn(manager.clone().feed_watchdog(heartbeats)));
     Ok(Running { status, control, hand_over, keys, store, drain, cluster, threads, manager })
 }

@@ -12,12 +12,12 @@ use shoal_store::Store;
 use tokio::task::JoinHandle;
 
 use super::data_plane::Threads;
-use crate::bound::ControlSockets;
 use crate::cluster::{Leaving, Node};
-use crate::frozen_swarms;
 use crate::hand_over::HandOver;
 use crate::service_manager::ServiceManager;
+use crate::service_manager::frozen_swarms;
 use crate::signals::Signals;
+use crate::sockets::bound::ControlSockets;
 use crate::state::StateKeys;
 use crate::xdp::DataPathThread;
 use shoal_control::drain::Drain;

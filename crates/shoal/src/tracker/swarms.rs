@@ -14,12 +14,12 @@ use shoal_relay::{Mailboxes, Swarms};
 use shoal_store::{MemoryFile, Store};
 
 use super::ROOT;
-use crate::frozen_swarms::FrozenSwarms;
 use crate::hand_over::{Predecessor, Takeover};
 use crate::memory;
-use crate::pool::WebTorrent;
+use crate::service_manager::frozen_swarms::FrozenSwarms;
 use crate::settings;
 use crate::state::{State, StateKeys};
+use crate::worker::pool::WebTorrent;
 use shoal_runtime::division::Division;
 
 /// Maximum size, for each worker, of the messages that wait for its next poll, some milliseconds.

@@ -1,5 +1,10 @@
 //! The operator's lists of torrents, over every protocol.
 
+pub(crate) mod blocklist;
+pub(crate) mod private;
+pub(crate) mod rules;
+pub(crate) mod urls;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,11 +12,12 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::browser::{self, Browser};
-use crate::client::{Announce, Client};
-use crate::harness::{Tracker, eventually, run, run_locally};
+use crate::access::urls::gzip;
 use crate::http::Way;
-use crate::web::{Web, announce};
+use crate::kit::browser::{self, Browser};
+use crate::kit::client::{Announce, Client};
+use crate::kit::harness::{Tracker, eventually, run, run_locally};
+use crate::kit::web::{Web, announce};
 
 /// The words of the tracker for a torrent without a reason.
 const NOT_SERVED: &str = "this torrent is not served by this tracker";
@@ -497,6 +503,33 @@ fn a_large_change_is_one_line_of_the_log() {
 }
 
 #[test]
+fn a_list_that_is_read_in_the_background_is_read_as_it_is_at_last_and_others_change_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    // One that is compressed is read in the background like a large one.
+    let [config, deny, compressed] =
+        ["shoal.toml", "deny", "compressed"].map(|name| directory.path().join(name));
+    for (file, torrent) in [(&config, None), (&deny, Some('a')), (&compressed, Some('b'))] {
+        fs::write(file, torrent.map_or_else(String::new, |torrent| line(torrent, ""))).unwrap();
+    }
+    let sources = format!("{},{}", deny.display(), compressed.display());
+    let tracker = Tracker::start_with_path(&config, &[("SHOAL_ACCESS_TORRENTS_DENY", &sources)]);
+    let listed = Listed { tracker, directory };
+    for torrents in [['c', 'd'], ['e', 'f']] {
+        for torrent in torrents {
+            let new = listed.path("new");
+            fs::write(&new, gzip(&line(torrent, ""))).unwrap();
+            fs::rename(new, &compressed).unwrap();
+        }
+        let hash = format!("{:02x}", u32::from(torrents[0])).repeat(20);
+        assert_eq!(access(&listed, &["add", "--deny", &hash]).0, Some(0));
+        torrents.iter().for_each(|torrent| wait_until(&listed.tracker, *torrent, true));
+        wait_until(&listed.tracker, 'b', false);
+    }
+    wait_until(&listed.tracker, 'd', false);
+    wait_until(&listed.tracker, 'a', true);
+}
+
+#[test]
 fn reload_tells_what_the_tracker_has_then() {
     let listed = Listed::start("", &line('a', ""));
     let (code, text, log) = access(&listed, &["reload"]);
@@ -514,7 +547,7 @@ fn reload_tells_what_the_tracker_has_then() {
         serde_json::from_str::<serde_json::Value>(&listed.tracker.page("/access").body).unwrap()
     );
     // A web page could send a request without a body of a special type.
-    let page = crate::page::request(listed.tracker.control, "POST", "/access/reload");
+    let page = crate::kit::page::request(listed.tracker.control, "POST", "/access/reload");
     assert_eq!(page.status, 415);
     let config = listed.path("shoal.toml").display().to_string();
     let reload = |control: &str| {

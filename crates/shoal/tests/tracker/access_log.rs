@@ -9,11 +9,11 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::browser::{self, Browser};
-use crate::client::{Announce, Client, STARTED};
-use crate::harness::{PATIENCE, Tracker, eventually, run};
 use crate::http::{Way, over_every_way};
-use crate::web::{self, Web};
+use crate::kit::browser::{self, Browser};
+use crate::kit::client::{Announce, Client, STARTED};
+use crate::kit::harness::{PATIENCE, Tracker, eventually, run};
+use crate::kit::web::{self, Web};
 
 over_every_way!(requests_over_http_are_logged, messages_over_webtorrent_are_logged);
 

@@ -20,7 +20,7 @@ use rustix::net::{
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{PATIENCE, Tracker, command, eventually};
+use crate::kit::harness::{PATIENCE, Tracker, command, eventually};
 
 /// A broker, and the connection of a tracker to it.
 struct Broker {

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Output;
 
-use crate::harness::run;
+use crate::kit::harness::run;
 
 fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")

@@ -1,5 +1,10 @@
 //! The cluster: real trackers and real NATS servers.
 
+pub(crate) mod credit;
+pub(crate) mod faults;
+pub(crate) mod shared;
+pub(crate) mod swarms;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -8,7 +13,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use shoal_testkit::nats::{Access, Cluster, Operator, Options, Server, Tls, write_secret};
 
-use crate::harness::{Tracker, eventually, run};
+use crate::kit::harness::{Tracker, eventually, run};
 
 /// The statistics of the cluster, from the control listener. It limits how often a client may ask.
 pub(crate) fn status(tracker: &Tracker) -> Value {

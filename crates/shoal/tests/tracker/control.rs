@@ -1,14 +1,19 @@
 //! The control listener, with real requests.
 
+pub(crate) mod api;
+pub(crate) mod monitoring;
+pub(crate) mod statistics;
+pub(crate) mod tokens;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::client::{Announce, Client};
-use crate::frozen::{TRACEABLE, freeze};
-use crate::harness::{Tracker, eventually};
-use crate::page::{request, send};
-use crate::web::{Web, tcp};
+use crate::kit::client::{Announce, Client};
+use crate::kit::frozen::{TRACEABLE, freeze};
+use crate::kit::harness::{Tracker, eventually};
+use crate::kit::page::{request, send};
+use crate::kit::web::{Web, tcp};
 
 #[test]
 fn health_is_200_while_every_worker_answers_and_else_503_with_the_one_that_hangs() {

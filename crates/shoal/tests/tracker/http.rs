@@ -13,8 +13,8 @@ use std::sync::OnceLock;
 
 use tempfile::TempDir;
 
-use crate::harness::{Tracker, run};
-use crate::web::Web;
+use crate::kit::harness::{Tracker, run};
+use crate::kit::web::Web;
 
 /// A family, and whether TLS lies between.
 #[derive(Clone, Copy, Debug)]

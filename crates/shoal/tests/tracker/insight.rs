@@ -1,10 +1,11 @@
 //! The metrics of clients' software and of the tracker's own work.
 
-use crate::browser::Browser;
-use crate::client::{Announce, Client};
-use crate::harness::{Tracker, eventually};
 use crate::http::Way;
-use crate::{browser, web};
+use crate::kit::browser;
+use crate::kit::browser::Browser;
+use crate::kit::client::{Announce, Client};
+use crate::kit::harness::{Tracker, eventually};
+use crate::kit::web;
 
 /// Announces over each protocol with the peer ids of the test clients.
 fn announce_everywhere(tracker: &Tracker) {

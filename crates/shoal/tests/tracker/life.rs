@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::client::{Announce, Client, connect_packet, word};
-use crate::frozen::{TRACEABLE, freeze};
-use crate::harness::{PATIENCE, Tracker, run};
+use crate::kit::client::{Announce, Client, connect_packet, word};
+use crate::kit::frozen::{TRACEABLE, freeze};
+use crate::kit::harness::{PATIENCE, Tracker, run};
 
 /// The maximum duration of a stop.
 const STOP_TIME_MAX: Duration = Duration::from_secs(1);

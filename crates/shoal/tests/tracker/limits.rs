@@ -1,15 +1,18 @@
 //! Limits of sources: upgrades, connections and reloads.
 
+pub(crate) mod holding;
+pub(crate) mod memory;
+
 use std::io::Write;
 
 use nix::sys::signal::Signal;
 
-use crate::browser::Browser;
-use crate::client::{Announce, Client, ERROR, word};
-use crate::harness::{Tracker, eventually};
 use crate::http::Way;
+use crate::kit::browser::Browser;
+use crate::kit::client::{Announce, Client, ERROR, word};
+use crate::kit::harness::{Tracker, eventually};
+use crate::kit::web::{announce, tcp};
 use crate::udp::hash;
-use crate::web::{announce, tcp};
 
 /// Requests that a source may send at once, at one a second.
 const BURST: usize = 3;

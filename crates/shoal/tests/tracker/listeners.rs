@@ -10,12 +10,12 @@ use std::thread;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use crate::browser::{self, Browser};
-use crate::client::{Announce, Client};
-use crate::harness::{PATIENCE, Tracker, eventually};
 use crate::http::{Way, certificate};
+use crate::kit::browser::{self, Browser};
+use crate::kit::client::{Announce, Client};
+use crate::kit::harness::{PATIENCE, Tracker, eventually};
+use crate::kit::web::{Web, announce};
 use crate::udp::hash;
-use crate::web::{Web, announce};
 
 const BACK_ENDS: [&str; 2] = ["mmsg", "uring"];
 

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
-use crate::browser::{self, Browser};
-use crate::client::{Announce, Client};
-use crate::harness::{Tracker, eventually};
 use crate::http::Way;
+use crate::kit::browser::{self, Browser};
+use crate::kit::client::{Announce, Client};
+use crate::kit::harness::{Tracker, eventually};
+use crate::kit::web::{Web, announce};
 use crate::udp::hash;
-use crate::web::{Web, announce};
 
 /// Clients of each protocol: enough that every worker serves some of them.
 const CLIENTS: u16 = 24;

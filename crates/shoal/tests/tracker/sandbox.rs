@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 
-use crate::harness::{Tracker, run};
+use crate::kit::harness::{Tracker, run};
 
 /// The user and group `nobody`, which have this number everywhere.
 const NOBODY: u32 = 65_534;

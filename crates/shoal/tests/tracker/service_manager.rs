@@ -1,6 +1,8 @@
 //! The service manager: its messages, its watchdog, and the sockets that it passes. A test plays its part, by the protocols of
 //! sd_notify(3) and sd_listen_fds(3).
 
+pub(crate) mod systemd;
+
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -17,12 +19,12 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use shoal_testkit::client::http::get_and_close;
 use tempfile::TempDir;
 
-use crate::client::{Announce, Client, connect_packet, word};
-use crate::frozen::{TRACEABLE, freeze};
-use crate::harness::{PATIENCE, Tracker, eventually, run_with_sockets};
+use crate::kit::client::{Announce, Client, connect_packet, word};
+use crate::kit::frozen::{TRACEABLE, freeze};
+use crate::kit::harness::{PATIENCE, Tracker, eventually, run_with_sockets};
+use crate::kit::web::Web;
 use crate::state::{Place, assert_filled, fill};
 use crate::udp::hash;
-use crate::web::Web;
 
 /// A service manager.
 struct Manager {

@@ -1,5 +1,7 @@
 //! A restart keeps peers, counts and connection ids, whatever happens to the tracker and to its files.
 
+pub(crate) mod faults;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,8 +9,8 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::client::{Announce, COMPLETED, Client, Counts, STOPPED, scrape_packet, word};
-use crate::harness::{Tracker, command, run};
+use crate::kit::client::{Announce, COMPLETED, Client, Counts, STOPPED, scrape_packet, word};
+use crate::kit::harness::{Tracker, command, run};
 use crate::udp::hash;
 
 /// A directory for the state, and the settings for it.

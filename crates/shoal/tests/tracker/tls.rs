@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
 
-use crate::harness::run;
+use crate::kit::harness::run;
 
 fn self_signed(arguments: &[&str]) -> Output {
     run(&[&["tls", "self-signed"], arguments].concat(), &[])

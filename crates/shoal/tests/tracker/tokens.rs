@@ -12,13 +12,13 @@ use shoal_testkit::tokens::{Issuer, encode, hs256, jwks, message, unsigned};
 use shoal_testkit::web_server::{TestServer, raw, reply};
 use tempfile::TempDir;
 
-use crate::browser::{self, Browser};
-use crate::client::{Announce, Client, ERROR, STOPPED, scrape_packet, word};
-use crate::harness::{Tracker, command, eventually};
 use crate::http::{Way, over_every_way};
+use crate::kit::browser::{self, Browser};
+use crate::kit::client::{Announce, Client, ERROR, STOPPED, scrape_packet, word};
+use crate::kit::harness::{Tracker, command, eventually};
+use crate::kit::web::{Web, announce};
 use crate::udp;
 use crate::udp::hash;
-use crate::web::{Web, announce};
 
 over_every_way!(each_kind_of_token_over_http, each_kind_of_token_over_webtorrent);
 

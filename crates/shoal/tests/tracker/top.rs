@@ -11,9 +11,9 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use self::screen::Screen;
-use crate::client::{Announce, Client};
-use crate::harness::{Tracker, command, run};
 use crate::http::self_signed;
+use crate::kit::client::{Announce, Client};
+use crate::kit::harness::{Tracker, command, run};
 
 const TOKEN: &str = "read-token-0123456789";
 

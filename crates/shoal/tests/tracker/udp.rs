@@ -10,8 +10,8 @@ mod store;
 
 use std::sync::OnceLock;
 
-use crate::client::Client;
-use crate::harness::{Tracker, run};
+use crate::kit::client::Client;
+use crate::kit::harness::{Tracker, run};
 
 /// A back end and a family.
 #[derive(Clone, Copy, Debug)]

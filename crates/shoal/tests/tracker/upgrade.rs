@@ -1,5 +1,7 @@
 //! An upgrade under traffic: a new process takes over, and no client notices.
 
+pub(crate) mod sockets;
+
 use std::fs;
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
@@ -13,11 +15,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::client::{Announce, COMPLETED, Client, Counts, connect_packet, scrape_packet, word};
-use crate::harness::{PATIENCE, Tracker, eventually, run_locally};
 use crate::http::{Way, over_every_way};
+use crate::kit::client::{Announce, COMPLETED, Client, Counts, connect_packet, scrape_packet, word};
+use crate::kit::harness::{PATIENCE, Tracker, eventually, run_locally};
+use crate::kit::web::{Web, announce};
 use crate::udp::hash;
-use crate::web::{Web, announce};
 
 over_every_way!(an_upgrade_keeps_peers_counts_and_connections,);
 
@@ -271,7 +273,7 @@ fn one_upgrade_at_a_time() {
     installed.replace("#!/bin/sh\nexec sleep 3\n", 0o755);
     kill(upgraded.pid(), Signal::SIGUSR2).unwrap();
     upgraded.tracker.wait_for_line("handing over");
-    let second = crate::page::request(upgraded.tracker.control, "GET", "/health");
+    let second = crate::kit::page::request(upgraded.tracker.control, "GET", "/health");
     assert_eq!(second.status, 200);
     assert!(
         upgraded.tracker.wait_for_line("not handed over")["error"].as_str().unwrap().contains("it has ended")

@@ -10,8 +10,8 @@ use shoal_conform::{Target, Timing, random_seed};
 use shoal_load::{Kinds, Mix, Pace, Plan, Popularity, Population, Report, Sources, Stop, Watch, udp};
 use shoal_net::Backend;
 
-use crate::conformance::assert_kept;
-use crate::harness::{Tracker, eventually};
+use crate::kit::conformance::assert_kept;
+use crate::kit::harness::{Tracker, eventually};
 
 const REQUESTS: u64 = 30_000;
 

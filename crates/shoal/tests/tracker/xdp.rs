@@ -20,9 +20,9 @@ use shoal_testkit::network::{Side, between_two, join, ping};
 use shoal_xdp::interface::Interface;
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 
-use crate::client::{ANNOUNCE, Announce, Client, connect_packet, word};
-use crate::conformance::assert_kept;
-use crate::harness::{Tracker, eventually, run};
+use crate::kit::client::{ANNOUNCE, Announce, Client, connect_packet, word};
+use crate::kit::conformance::assert_kept;
+use crate::kit::harness::{Tracker, eventually, run};
 use crate::udp::hash;
 
 /// The addresses of the tracker and of its clients.

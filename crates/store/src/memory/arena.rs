@@ -63,7 +63,7 @@ const TRIM_PAGES_MAX: usize = 64;
 /// guarantees that the arena outlives it.
 pub(crate) struct Page(NonNull<[u8; PAGE_BYTES]>);
 
-// SAFETY: a page is plain bytes with one owner, like a `Box<[u8; 4096]>`.
+// SAFETY: a page is plain bytes with one owner, like a `Box<[u8; PAGE_BYTES]>`.
 unsafe impl Send for Page {}
 // SAFETY: a shared page can only be read, since it has no interior mutability.
 unsafe impl Sync for Page {}

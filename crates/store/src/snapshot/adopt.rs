@@ -59,7 +59,6 @@ impl core::ops::AddAssign for Adopted {
 impl Ages {
     /// Converts ages that a store in use with the first timeout has just exported, for a store with the second, both in
     /// seconds. A peer never seems to have announced later than it did, but up to two 64ths of the timeout earlier.
-    #[must_use]
     pub fn of_other_store(from_timeout_s: u32, to_timeout_s: u32) -> Self {
         // An age is rounded down twice: in the export, and when it becomes a stamp.
         let rounding_s = Ticks::new(from_timeout_s).tick_s() + Ticks::new(to_timeout_s).tick_s();

@@ -59,7 +59,6 @@ struct Head {
 
 impl Export {
     /// Returns the set of the next parts, or `None` at the end.
-    #[must_use]
     pub fn set(&self) -> Option<SwarmSet> {
         SwarmSet::ALL.get(self.set).copied()
     }

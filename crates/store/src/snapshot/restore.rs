@@ -40,7 +40,6 @@ pub struct Ages {
 impl Ages {
     /// Converts ages that a store with the first timeout exported `elapsed_s` ago, for a store with the second, both in
     /// seconds.
-    #[must_use]
     pub fn new(from_timeout_s: u32, to_timeout_s: u32, elapsed_s: u32) -> Self {
         let (from, to) = (Ticks::new(from_timeout_s), Ticks::new(to_timeout_s));
         let ticks = core::array::from_fn(|ticks| {
@@ -124,7 +123,6 @@ impl<P: Family> Entries<P> {
 
 impl Store {
     /// Returns the number of swarms of each set, in the order of [`SwarmSet::ALL`].
-    #[must_use]
     pub fn swarm_counts(&self) -> [u64; SwarmSet::ALL.len()] {
         let [private_v4, private_v6] = self.private.totals();
         [self.v4.totals(), self.v6.totals(), private_v4, private_v6].map(|totals| totals.swarms)
@@ -142,14 +140,12 @@ impl Store {
     }
 
     /// Returns the identity of a torrent's swarm in a private network, as in [`SwarmPart::id`].
-    #[must_use]
     pub fn private_id(&self, info_hash: &InfoHash, network: PrivateNetwork) -> InfoHash {
         self.private.locate(info_hash, network).id
     }
 
     /// Returns the candidates for the info hash of a private network's part, if it comes from a store with the same
     /// keys.
-    #[must_use]
     pub fn unmask(&self, id: &InfoHash) -> [InfoHash; PrivateNetwork::ALL.len()] {
         self.private.unmask(id)
     }

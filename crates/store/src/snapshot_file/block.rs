@@ -89,7 +89,6 @@ pub struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// Reads the content of a block of one set.
-    #[must_use]
     pub const fn new(content: &'a [u8], set: SwarmSet) -> Self {
         Self { rest: content, peer_bytes: set.peer_bytes() }
     }

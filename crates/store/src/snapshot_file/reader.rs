@@ -38,19 +38,16 @@ pub struct Block {
 
 impl Block {
     /// Creates a block of this content.
-    #[must_use]
     pub fn of(set: SwarmSet, content: &[u8]) -> Self {
         Self { set: Some(set), at_unix_s: 0, content: content.to_vec() }
     }
 
     /// Returns the set of its swarms, or `None` before the first block was read.
-    #[must_use]
     pub const fn set(&self) -> Option<SwarmSet> {
         self.set
     }
 
     /// Returns its parts.
-    #[must_use]
     pub fn parts(&self) -> Parts<'_> {
         Parts::new(&self.content, self.set.unwrap_or(SwarmSet::V4))
     }
@@ -95,7 +92,6 @@ impl<R: Read> Reader<R> {
     }
 
     /// Returns the header.
-    #[must_use]
     pub const fn header(&self) -> &Header {
         &self.header
     }

@@ -43,7 +43,6 @@ impl<W: Write> Writer<W> {
     }
 
     /// Returns whether the current block has its intended size.
-    #[must_use]
     pub fn is_block_full(&self) -> bool {
         self.content.len() >= BLOCK_BYTES
     }
@@ -71,13 +70,11 @@ impl<W: Write> Writer<W> {
     }
 
     /// Returns the output.
-    #[must_use]
     pub const fn output(&self) -> &W {
         &self.out
     }
 
     /// Returns the number of bytes that were written.
-    #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -69,7 +69,6 @@ impl PrivateSwarms {
     }
 
     /// Returns the place of a torrent's swarm in a network. It is the same in both families.
-    #[must_use]
     pub fn locate(&self, info_hash: &InfoHash, network: PrivateNetwork) -> Place {
         self.v4.locate(&self.mask(info_hash, network))
     }

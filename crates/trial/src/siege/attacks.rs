@@ -20,7 +20,7 @@ mod xdp;
 use crate::siege::attack::Attack;
 
 /// All attacks.
-pub const ATTACKS: [&[Attack]; 15] = [
+pub const ATTACKS: &[&[Attack]] = &[
     store::ATTACKS,
     datagrams::ATTACKS,
     xdp::ATTACKS,

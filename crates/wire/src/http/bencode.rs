@@ -62,25 +62,21 @@ pub fn decode(bytes: &[u8]) -> Result<Value<'_>, BencodeError> {
 
 impl<'b> Value<'b> {
     /// Returns the value as a number, if it is one.
-    #[must_use]
     pub const fn integer(self) -> Option<i64> {
         if let Self::Integer(integer) = self { Some(integer) } else { None }
     }
 
     /// Returns the value as a string, if it is one.
-    #[must_use]
     pub const fn bytes(self) -> Option<&'b [u8]> {
         if let Self::Bytes(bytes) = self { Some(bytes) } else { None }
     }
 
     /// Returns the value as a list, if it is one.
-    #[must_use]
     pub const fn list(self) -> Option<List<'b>> {
         if let Self::List(list) = self { Some(list) } else { None }
     }
 
     /// Returns the value as a dictionary, if it is one.
-    #[must_use]
     pub const fn dictionary(self) -> Option<Dictionary<'b>> {
         if let Self::Dictionary(dictionary) = self { Some(dictionary) } else { None }
     }
@@ -102,13 +98,11 @@ impl<'b> Dictionary<'b> {
     }
 
     /// Returns the value of a key, or its first value if the key occurs several times.
-    #[must_use]
     pub fn get(self, key: &[u8]) -> Option<Value<'b>> {
         self.iter().find(|(other, _)| *other == key).map(|(_, value)| value)
     }
 
     /// Returns whether the keys are unique and in ascending order, as BEP 3 requires.
-    #[must_use]
     pub fn is_sorted(self) -> bool {
         self.iter().map(|(key, _)| key).is_sorted_by(|key, next| key < next)
     }

@@ -21,7 +21,6 @@ impl Date {
     pub const EPOCH: Self = Self(*b"Thu, 01 Jan 1970 00:00:00 GMT");
 
     /// Returns the date of a second since 1970. Later than the year 9999 gives its last second.
-    #[must_use]
     pub fn from_unix_s(unix_s: u64) -> Self {
         let date = HttpDate::from(UNIX_EPOCH + Duration::from_secs(unix_s.min(UNIX_S_MAX)));
         let mut bytes = [0; DATE_BYTES];
@@ -30,13 +29,11 @@ impl Date {
     }
 
     /// Returns the value of the field.
-    #[must_use]
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// Returns the value of the field as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         str::from_utf8(&self.0).expect("names and digits are ASCII")
     }

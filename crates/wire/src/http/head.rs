@@ -110,7 +110,6 @@ pub enum HeadError {
 impl HeaderStorage<'_> {
     /// Returns storage for one head.
     #[inline]
-    #[must_use]
     pub const fn new() -> Self {
         Self { usual: [const { MaybeUninit::uninit() }; HEADERS_MAX], unusual: None }
     }
@@ -125,7 +124,6 @@ impl Default for HeaderStorage<'_> {
 impl HeadError {
     /// Returns the status for the error. The connection must then close, because the start of the next request is
     /// unknown.
-    #[must_use]
     pub const fn status(self) -> Status {
         match self {
             Self::Malformed(_) => Status::BadRequest,
@@ -137,7 +135,6 @@ impl HeadError {
 
 /// Returns the length of the empty lines at the front of `bytes`. A buffer that contains only these holds no part of a
 /// request.
-#[must_use]
 pub fn empty_lines_bytes(bytes: &[u8]) -> usize {
     let mut rest = bytes;
     while let [b'\n', after @ ..] | [b'\r', b'\n', after @ ..] = rest {
@@ -240,26 +237,22 @@ impl<'h, 'b> RequestHead<'h, 'b> {
 
     /// Returns the requested host, with its port if any. The host of the target takes precedence over the field (RFC
     /// 9112, 3.2.2).
-    #[must_use]
     pub fn host(&self) -> Option<&'b [u8]> {
         self.authority.or_else(|| self.header("host").next())
     }
 
     /// Returns the protocol to which the client wants to change, if both required fields ask for it (RFC 9110, 7.8).
-    #[must_use]
     pub fn upgrade(&self) -> Option<&'b [u8]> {
         self.header("upgrade").next().filter(|_| self.wants_upgrade)
     }
 
     /// Returns whether the client may withhold the body until it may continue. After a final response it is then
     /// unknown whether the body or the next request follows (RFC 9110, 10.1.1).
-    #[must_use]
     pub fn may_hold_back_body(&self) -> bool {
         self.body != Body::None && self.header("expect").next().is_some()
     }
 
     /// Returns whether the client accepts gzip (RFC 9110, 12.5.3).
-    #[must_use]
     pub fn accepts_gzip(&self) -> bool {
         let codings = self.header("accept-encoding").flat_map(field::elements);
         // A named coding takes precedence over `*`.

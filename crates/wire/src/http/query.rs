@@ -135,7 +135,6 @@ impl AnnounceQuery {
 
 /// Returns the uploaded and downloaded bytes in the query of an announce. Only trackers that credit users need them, so
 /// [`AnnounceQuery`] does not contain them.
-#[must_use]
 pub fn transferred(query: &[u8]) -> [Option<u64>; 2] {
     let (mut uploaded, mut downloaded) = (None, None);
     for (name, value) in Parameters::new(query) {
@@ -150,13 +149,11 @@ pub fn transferred(query: &[u8]) -> [Option<u64>; 2] {
 
 impl<'q> Parameters<'q> {
     /// Returns the parameters of `query`.
-    #[must_use]
     pub const fn new(query: &'q [u8]) -> Self {
         Self { rest: query }
     }
 
     /// Returns whether the name of a parameter, possibly with escapes, is `expected`.
-    #[must_use]
     pub fn is_name(name: &[u8], expected: &[u8]) -> bool {
         name == expected || unescape(name, &mut [0; SHORT_BYTES_MAX]) == expected
     }
@@ -183,7 +180,6 @@ impl<'q> Iterator for Parameters<'q> {
 
 impl<'q> ScrapeQuery<'q> {
     /// Returns the info hashes of `query`. A query without any requests a full scrape (BEP 48).
-    #[must_use]
     pub const fn new(query: &'q [u8]) -> Self {
         Self(Parameters::new(query))
     }

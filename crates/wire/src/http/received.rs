@@ -105,7 +105,6 @@ impl<'b> ReceivedAnnounce<'b> {
 
 impl<'b> ReceivedPeers<'b> {
     /// Returns the number of peers.
-    #[must_use]
     pub fn count(self) -> usize {
         match self {
             Self::Compact(peers) => peers.len(),
@@ -145,7 +144,6 @@ impl<'b> ReceivedScrape<'b> {
     }
 
     /// Returns the counts of one torrent.
-    #[must_use]
     pub fn file(self, info_hash: InfoHash) -> Option<ScrapeFile> {
         self.files.get(&info_hash.0).and_then(file_of)
     }

@@ -172,7 +172,6 @@ pub enum ScrapeFormat {
 
 impl ScrapeFormat {
     /// Returns opentracker's format for a value of `format`.
-    #[must_use]
     pub const fn of_opentracker(name: &[u8]) -> Option<Self> {
         match name {
             b"ben" => Some(Self::Bencoded),

@@ -136,7 +136,6 @@ impl Status {
     }
 
     /// Returns the status code.
-    #[must_use]
     pub const fn code(self) -> u16 {
         match self {
             Self::Ok => 200,
@@ -157,7 +156,6 @@ impl Status {
     }
 
     /// Returns the reason phrase, which also serves as a body.
-    #[must_use]
     pub fn reason(self) -> &'static str {
         &self.line()[4..]
     }

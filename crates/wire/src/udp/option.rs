@@ -21,20 +21,17 @@ pub struct Options<'b>(&'b [u8]);
 
 impl<'b> Options<'b> {
     /// Returns the options in the bytes after an announce request.
-    #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
         Self(bytes)
     }
 
     /// Returns the raw bytes.
-    #[must_use]
     pub const fn as_bytes(self) -> &'b [u8] {
         self.0
     }
 
     /// Returns the pieces of the path and query of the client's tracker URL. Joined together, they are the whole. The
     /// result is empty both without any option and for an empty one.
-    #[must_use]
     pub const fn url_data(self) -> UrlData<'b> {
         UrlData { rest: self.0 }
     }

@@ -94,19 +94,16 @@ pub struct ConnectReply {
 
 impl<'b> Peers<'b> {
     /// Returns the peers in `bytes`.
-    #[must_use]
     pub const fn new(bytes: &'b [u8]) -> Self {
         Self(bytes)
     }
 
     /// Returns the raw bytes.
-    #[must_use]
     pub const fn as_bytes(self) -> &'b [u8] {
         self.0
     }
 
     /// Returns the peers as peers of one family, `PeerV4` or `PeerV6`. Returns `None` if the length does not fit.
-    #[must_use]
     pub fn of_family<P: FromBytes + Immutable + KnownLayout + Unaligned>(self) -> Option<&'b [P]> {
         <[P]>::ref_from_bytes(self.0).ok()
     }
@@ -114,13 +111,11 @@ impl<'b> Peers<'b> {
 
 impl ConnectReply {
     /// Returns the reply to `transaction_id`.
-    #[must_use]
     pub fn new(transaction_id: TransactionId, connection_id: ConnectionId) -> Self {
         Self { head: Head::new(action::CONNECT, transaction_id), connection_id: connection_id.0.into() }
     }
 
     /// Splits a packet buffer into the reply and the rest.
-    #[must_use]
     pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [u8])> {
         Self::mut_from_prefix(packet).ok()
     }
@@ -128,7 +123,6 @@ impl ConnectReply {
 
 impl AnnounceHead {
     /// Returns the head of a reply to `transaction_id`.
-    #[must_use]
     pub fn new(transaction_id: TransactionId, interval_s: u32, leechers: u32, seeders: u32) -> Self {
         Self {
             head: Head::new(action::ANNOUNCE, transaction_id),
@@ -139,7 +133,6 @@ impl AnnounceHead {
     }
 
     /// Splits a packet buffer into its head and the space for peers.
-    #[must_use]
     pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [u8])> {
         Self::mut_from_prefix(packet).ok()
     }
@@ -147,13 +140,11 @@ impl AnnounceHead {
 
 impl ScrapeHead {
     /// Returns the head of a reply to `transaction_id`.
-    #[must_use]
     pub fn new(transaction_id: TransactionId) -> Self {
         Self(Head::new(action::SCRAPE, transaction_id))
     }
 
     /// Splits a packet buffer into its head and the space for entries.
-    #[must_use]
     pub fn split(packet: &mut [u8]) -> Option<(&mut Self, &mut [ScrapeEntry])> {
         let (head, rest) = Self::mut_from_prefix(packet).ok()?;
         let (entries, _rest) = <[ScrapeEntry]>::mut_from_prefix(rest).ok()?;

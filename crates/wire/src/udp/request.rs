@@ -78,7 +78,6 @@ const HASH_BYTES: usize = size_of::<InfoHash>();
 
 impl Announce {
     /// Returns the event. BEP 15 defines four; any other number counts as a regular update.
-    #[must_use]
     pub fn event(&self) -> Event {
         match self.event.get() {
             1 => Event::Completed,
@@ -89,7 +88,6 @@ impl Announce {
     }
 
     /// Returns the number of an event, for the field `event`.
-    #[must_use]
     pub fn event_number(event: Event) -> U32 {
         U32::new(match event {
             Event::Update => 0,

@@ -68,7 +68,6 @@ impl Opcode {
     }
 
     /// Returns whether the frame may come between the fragments of a message (5.4).
-    #[must_use]
     pub const fn is_control(self) -> bool {
         self as u8 & CONTROL != 0
     }

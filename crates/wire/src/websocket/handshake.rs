@@ -67,7 +67,6 @@ impl fmt::Debug for Accept {
 
 impl Accept {
     /// Returns the value of the header field.
-    #[must_use]
     pub const fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -75,7 +74,6 @@ impl Accept {
 
 /// Returns the reply to a key, or `None` if the key is not 16 bytes in base64. The unused bits of the last digit are
 /// ignored, because some clients choose random characters instead of bytes.
-#[must_use]
 pub fn accept(key: &[u8]) -> Option<Accept> {
     let digits = key.strip_suffix(b"==").filter(|_| key.len() == KEY_BYTES)?;
     digits.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/')).then(
@@ -89,7 +87,6 @@ pub fn accept(key: &[u8]) -> Option<Accept> {
 }
 
 /// Returns the upgrade that a request asks for (4.2.1).
-#[must_use]
 pub fn request(head: &RequestHead<'_, '_>) -> Asked {
     // RFC 9110, 7.8: an upgrade is ignored in HTTP/1.0, and where `Connection` does not name it.
     let asked = head.version == Version::Http11
@@ -125,7 +122,6 @@ pub fn respond(accept: &Accept, out: &mut Vec<u8>) {
 }
 
 /// Returns the key for these bytes, which should be random for each connection (4.1).
-#[must_use]
 pub fn key(nonce: [u8; 16]) -> String {
     STANDARD.encode(nonce)
 }

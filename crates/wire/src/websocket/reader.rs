@@ -52,7 +52,6 @@ pub enum Event<'a> {
 
 impl Reader {
     /// Returns a reader for a new connection.
-    #[must_use]
     pub const fn new() -> Self {
         Self { buffer: Vec::new(), partial: None }
     }
@@ -91,7 +90,6 @@ impl Reader {
     }
 
     /// Returns whether a message is incomplete after the fragments so far.
-    #[must_use]
     pub const fn is_within_message(&self) -> bool {
         self.partial.is_some()
     }
@@ -105,14 +103,12 @@ impl Reader {
 
     /// Returns a reader that continues after the fragments of another one. If they are longer than a message may be
     /// here, the next fragment is a violation.
-    #[must_use]
     pub fn with_fragments(fragments: Option<(bool, Vec<u8>)>) -> Self {
         let Some((is_text, buffer)) = fragments else { return Self::new() };
         Self { buffer, partial: Some(if is_text { Kind::Text } else { Kind::Binary }) }
     }
 
     /// Returns the size of the buffer for fragments, in bytes.
-    #[must_use]
     pub const fn buffered_bytes(&self) -> usize {
         self.buffer.capacity()
     }

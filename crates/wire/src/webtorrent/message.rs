@@ -158,13 +158,11 @@ pub fn decode<'m>(
 
 impl<'m> Offers<'m> {
     /// Returns the number of offers.
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.ranges.len()
     }
 
     /// Returns whether there are no offers.
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

@@ -146,7 +146,6 @@ impl<'m> ScrapeReply<'m> {
     }
 
     /// Returns the counts of one torrent.
-    #[must_use]
     pub fn file(self, info_hash: InfoHash) -> Option<ScrapeFile> {
         self.files().find(|(other, _)| *other == info_hash).map(|(_, file)| file)
     }

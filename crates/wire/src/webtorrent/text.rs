@@ -117,13 +117,11 @@ impl<'m> OfferId<'m> {
     }
 
     /// Returns the JSON string as received, with its quotes.
-    #[must_use]
     pub const fn raw(&self) -> &'m [u8] {
         self.0.raw()
     }
 
     /// Returns the decoded bytes, which do not depend on the encoding.
-    #[must_use]
     pub fn bytes<'r>(&self, buffer: &'r mut [u8; OFFER_ID_BYTES_MAX]) -> &'r [u8] {
         let length = self.0.binary(buffer).expect("checked by the constructor");
         &buffer[..length]

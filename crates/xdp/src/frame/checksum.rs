@@ -20,7 +20,6 @@ pub enum Checksum {
 
 impl Checksum {
     /// Returns whether the datagram may be served.
-    #[must_use]
     pub fn is_acceptable(self) -> bool {
         self != Self::Wrong
     }

@@ -53,7 +53,6 @@ pub fn write_reply_head(
 
 impl Head {
     /// Returns the headers of a reply to a datagram, which was parsed from this frame.
-    #[must_use]
     pub fn of_reply(request: &[u8], datagram: &Datagram) -> Option<Self> {
         let ethernet: &[u8; ETHERNET_BYTES] = request.first_chunk()?;
         let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, ..] = *ethernet;
@@ -72,7 +71,6 @@ impl Head {
     }
 
     /// Returns the length of the headers in bytes.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         let ip = if self.source.is_ipv4() { IPV4_BYTES } else { IPV6_BYTES };
         self.ethernet_bytes() + ip + UDP_BYTES

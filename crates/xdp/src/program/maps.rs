@@ -252,7 +252,6 @@ impl Maps {
     }
 
     /// Returns the backlog of a queue, if there is such a queue.
-    #[must_use]
     pub fn backlog(&self, queue: u32) -> Option<Backlog> {
         let start = usize::try_from(queue).ok()?.checked_mul(layout::BACKLOG_WORDS)?;
         let end = start.checked_add(layout::BACKLOG_WORDS)?;
@@ -265,7 +264,6 @@ impl Maps {
     }
 
     /// Returns the counters, for another thread.
-    #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters.clone()
     }
@@ -333,7 +331,6 @@ impl fmt::Debug for Counters {
 
 impl Backlog {
     /// Returns how many frames the program has redirected.
-    #[must_use]
     pub fn redirected(&self) -> u64 {
         self.word(layout::BACKLOG_REDIRECTED).load(Ordering::Acquire)
     }
@@ -344,7 +341,6 @@ impl Backlog {
     }
 
     /// Returns the maximum number of frames on their way.
-    #[must_use]
     pub fn frames_max(&self) -> u64 {
         self.word(layout::BACKLOG_FRAMES_MAX).load(Ordering::Acquire)
     }

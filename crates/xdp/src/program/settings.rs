@@ -129,7 +129,6 @@ impl std::fmt::Debug for Ids {
 
 impl Rate {
     /// Creates a rate of `per_s` requests a second, of which `burst` may come at once. Both are at least 1.
-    #[must_use]
     pub fn new(per_s: u32, burst: u32) -> Self {
         let token_ns = 1_000_000_000_u64.div_ceil(per_s.max(1).into());
         Self { token_ns, full_ns: token_ns.saturating_mul(burst.max(1).into()) }
@@ -171,7 +170,6 @@ impl Settings {
 
 impl Counted {
     /// Returns the counter of requests over a limit, by their action (BEP 15) and family.
-    #[must_use]
     pub fn limited(action: u32, is_v6: bool) -> Self {
         Self::ALL[Self::LimitedConnectsV4 as usize + 2 * action as usize + usize::from(is_v6)]
     }
@@ -179,13 +177,11 @@ impl Counted {
 
 impl Counts {
     /// Returns a count.
-    #[must_use]
     pub const fn of(&self, counted: Counted) -> u64 {
         self.0[counted as usize]
     }
 
     /// Returns the number of packets that took each path.
-    #[must_use]
     pub fn by_path(&self) -> BTreeMap<&'static str, u64> {
         let mut paths = BTreeMap::new();
         for counted in Counted::ALL {

@@ -299,7 +299,6 @@ impl Umem {
 
 impl Owned {
     /// Returns the number of all frames.
-    #[must_use]
     pub fn total(&self) -> u32 {
         self.free + self.receiving + self.in_service + self.transmitting
     }

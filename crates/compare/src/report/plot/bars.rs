@@ -14,25 +14,19 @@ use super::{
 use crate::report::number;
 use crate::svg::{self, Scale, text, text_width};
 
-/// A horizontal bar chart.
 #[derive(Default)]
 pub(super) struct Bars {
     pub(super) title: String,
     pub(super) subtitle: String,
-    /// The unit of the axis.
     pub(super) unit: String,
-    /// Colours and their meanings, if they have any.
     pub(super) legend: Vec<(RGBColor, &'static str)>,
     pub(super) bars: Vec<Bar>,
-    /// Paragraphs below the chart.
     pub(super) footnotes: Vec<String>,
 }
 
-/// A row.
 #[derive(Default)]
 pub(super) struct Bar {
     pub(super) name: String,
-    /// Adjacent parts.
     pub(super) parts: Vec<(f64, RGBColor)>,
     /// The minimum and the maximum of their sum.
     pub(super) range: (f64, f64),

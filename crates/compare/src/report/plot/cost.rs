@@ -46,7 +46,6 @@ pub(super) fn cpu(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
     })
 }
 
-/// Draws the resident memory after the fill.
 pub(super) fn memory(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
     let content = |row: &Medians, style: PlotStyle| {
         let Spread { median, min, max } = row.of(Figure::ResidentMb)?;
@@ -73,7 +72,6 @@ pub(super) fn idle(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Bars> {
     })
 }
 
-/// Draws the throughput on a single number of cores.
 pub(super) fn throughput(rows: &[(&Row<'_>, PlotStyle)], cores: usize) -> Option<Bars> {
     let content = |row: &Medians, style: PlotStyle| {
         plain(row.of(Figure::ResponsesPerS)?, style, row.marks, number::whole)

@@ -84,8 +84,7 @@ fn curve(row: &Row<'_>, style: PlotStyle) -> Option<(Series, Marks)> {
     (!points.is_empty()).then_some((Series { title, style, points }, marks))
 }
 
-/// Returns a round's curve as rarities and latencies, without the point of infinite rarity. If offers are relayed, it
-/// is the curve of the relays.
+/// Returns a round's curve (of the relays, if any) as rarities and latencies, without the infinite rarity.
 fn by_rarity(report: &shoal_load::Report) -> Vec<(f64, f64)> {
     let curve = report.relays.as_ref().map_or(&report.latency_curve, |relays| &relays.offer_latency_curve);
     let finite = curve.iter().filter(|point| point.percentile < 100.0);

@@ -20,7 +20,6 @@ const BOTTOM: i32 = 90;
 /// Maximum width of the texts in the legend.
 const LEGEND_MAX: f64 = 480.0;
 
-/// A chart of lines.
 pub(super) struct Lines {
     pub(super) title: String,
     pub(super) subtitle: String,
@@ -29,33 +28,27 @@ pub(super) struct Lines {
     pub(super) series: Vec<Series>,
     /// Below the legend.
     pub(super) notes: Vec<String>,
-    /// Paragraphs below the chart.
     pub(super) footnotes: Vec<String>,
 }
 
-/// An axis.
 pub(super) struct Axis {
     pub(super) title: String,
     /// The lowest and the highest value.
     pub(super) range: (f64, f64),
-    /// Values with a name.
     pub(super) ticks: Vec<(f64, String)>,
     pub(super) is_logarithmic: bool,
 }
 
-/// The line of a tracker.
 pub(super) struct Series {
     pub(super) title: String,
     pub(super) style: PlotStyle,
     pub(super) points: Vec<Point>,
 }
 
-/// A point of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) x: f64,
     pub(super) y: f64,
-    /// The minimum and the maximum.
     pub(super) range: (f64, f64),
     pub(super) has_marker: bool,
     /// Whether it should be read with care.
@@ -81,7 +74,6 @@ impl Axis {
 }
 
 impl Lines {
-    /// Draws the chart.
     pub(super) fn svg(&self) -> anyhow::Result<String> {
         let footnotes = footnotes(&self.footnotes);
         let chart_end = HEIGHT - 30 - count(footnotes.len()) * NOTE_LINE;

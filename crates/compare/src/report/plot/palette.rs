@@ -7,7 +7,6 @@ use plotters::style::Color as _;
 use crate::result::Tracker;
 use crate::svg::Area;
 
-/// The style of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct PlotStyle {
     pub(super) colour: RGBColor,
@@ -16,7 +15,6 @@ pub(super) struct PlotStyle {
     pub(super) is_ceiling: bool,
 }
 
-/// The symbol at a measured point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Marker {
     Disc,
@@ -83,7 +81,6 @@ pub(super) fn styles(trackers: &[Tracker]) -> Vec<PlotStyle> {
 }
 
 impl PlotStyle {
-    /// Draws the marker at a point.
     pub(super) fn mark(self, area: &Area<'_>, (x, y): (i32, i32)) -> anyhow::Result<()> {
         let (at, filled, outline) = ((x, y), self.colour.filled(), self.colour.stroke_width(4));
         match self.marker {

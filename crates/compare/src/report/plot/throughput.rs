@@ -55,8 +55,7 @@ pub(super) fn over_cores(rows: &[(&Row<'_>, PlotStyle)]) -> Option<Lines> {
     })
 }
 
-/// Returns the trackers with at least one point, in the order of the rows, with the signs of all their points, and the
-/// marks of all points.
+/// Returns the trackers that have points, in the order of the rows and with signs, and the marks of all points.
 fn series(rows: &[(&Row<'_>, PlotStyle)]) -> (Vec<Series>, Vec<Marks>) {
     let mut all: Vec<(&str, Marks, Series)> = Vec::new();
     for (row, style) in rows {

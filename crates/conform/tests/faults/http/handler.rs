@@ -66,7 +66,6 @@ fn refusal(fault: Fault, reason: &str) -> Reply {
 
 type Parameter = (Vec<u8>, Vec<u8>);
 
-/// Decodes the parameters.
 fn parameters(fault: Fault, query: &str) -> Result<Vec<Parameter>, &'static str> {
     let mut parameters: Vec<Parameter> = Vec::new();
     for text in query.split('&') {
@@ -120,7 +119,6 @@ fn decode(fault: Fault, text: &str) -> Result<Vec<u8>, &'static str> {
     Ok(bytes)
 }
 
-/// Returns the first value of a name.
 fn value<'p>(parameters: &'p [Parameter], name: &str) -> Option<&'p [u8]> {
     parameters.iter().find(|(found, _)| found == name.as_bytes()).map(|(_, value)| &value[..])
 }

@@ -7,14 +7,12 @@ const HEAD_BYTES_MAX: usize = 16 << 10;
 /// A request without its body.
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// Path and query.
     pub(crate) path: String,
     pub(crate) query: Option<String>,
     /// Whether the version is HTTP/1.0.
     pub(crate) is_old: bool,
     /// Names, as received, and values.
     headers: Vec<(String, String)>,
-    /// The length of the head.
     pub(crate) bytes: usize,
 }
 
@@ -27,7 +25,6 @@ pub(crate) enum Parsed {
 }
 
 impl Request {
-    /// Returns the value of a header.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(found, _)| found.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.as_str())

@@ -4,7 +4,6 @@ use crate::fault::Fault;
 
 const MESSAGE_BYTES_MAX: usize = 256 << 10;
 
-/// The message that is being received.
 #[derive(Default)]
 pub(super) struct Incoming {
     /// Whether it is text, and the fragments received so far.
@@ -13,9 +12,7 @@ pub(super) struct Incoming {
     skipping: u64,
 }
 
-/// The effect of a frame.
 pub(super) enum Step {
-    /// No complete frame has arrived.
     Wait,
     Nothing,
     Answer(Vec<u8>),
@@ -27,7 +24,6 @@ pub(super) enum Step {
     },
 }
 
-/// Encodes a frame of a server.
 pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let mut frame = vec![first];
     match payload.len() {
@@ -45,7 +41,6 @@ pub(super) fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Encodes a close frame.
 pub(super) fn close(code: Option<u16>) -> Vec<u8> {
     frame(0x88, &code.map_or_else(Vec::new, |code| code.to_be_bytes().to_vec()))
 }

@@ -21,7 +21,6 @@ type Name = (Vec<u8>, u64);
 /// A pending offer: torrent, offerer, offer id, and answerer.
 type PendingOffer = (Hash, Vec<u8>, Vec<u8>, Vec<u8>);
 
-/// The state of WebTorrent.
 #[derive(Default)]
 pub(crate) struct Swarms {
     swarms: HashMap<(bool, Hash), Swarm>,
@@ -43,7 +42,6 @@ struct Peer {
     has_completed: bool,
 }
 
-/// Outgoing messages with their sockets.
 #[derive(Default)]
 pub(super) struct Outgoing {
     pub(super) messages: Vec<(u64, Vec<u8>)>,
@@ -54,14 +52,12 @@ pub(super) struct Outgoing {
 /// The fields of a message, as JSON text.
 type Fields<'m> = BTreeMap<String, &'m RawValue>;
 
-/// A refusal, with the fields of the message that could be read.
 struct Refusal {
     action: Option<&'static str>,
     hash: Option<Hash>,
     reason: &'static str,
 }
 
-/// A decoded announce.
 struct Announced<'m> {
     hash: Hash,
     peer_id: Vec<u8>,
@@ -70,12 +66,10 @@ struct Announced<'m> {
 }
 
 impl Swarms {
-    /// Returns the number of peers in all swarms.
     pub(crate) fn peers(&self) -> usize {
         self.swarms.values().map(|swarm| swarm.peers.len()).sum()
     }
 
-    /// Removes the peers of a closed socket.
     pub(super) fn leave(&mut self, fault: Fault, socket: u64) {
         let is_of = |peer: &Peer| {
             peer.socket == socket || (fault == Fault::WsOldSocketRemovesPeer && peer.first_socket == socket)
@@ -92,7 +86,6 @@ impl Swarms {
     }
 }
 
-/// Handles a message and returns the messages to send.
 pub(super) fn handle_message(state: &mut State, from: (u64, IpAddr), message: &[u8]) -> Outgoing {
     let fault = state.fault;
     let text = String::from_utf8_lossy(message);
@@ -129,12 +122,10 @@ pub(super) fn handle_message(state: &mut State, from: (u64, IpAddr), message: &[
     outgoing
 }
 
-/// Encodes bytes as a string of characters.
 fn string(bytes: &[u8]) -> String {
     bytes.iter().copied().map(char::from).collect()
 }
 
-/// Decodes such a string.
 fn bytes(raw: &RawValue) -> Option<Vec<u8>> {
     let text: String = serde_json::from_str(raw.get()).ok()?;
     text.chars().map(|character| u8::try_from(u32::from(character)).ok()).collect()
@@ -243,7 +234,6 @@ fn announce(
     Ok(())
 }
 
-/// Returns whether the fault makes the tracker refuse an announce.
 fn is_refused(fault: Fault, fields: &Fields<'_>) -> bool {
     let raw = |name: &str| fields.get(name).map(|raw| raw.get());
     let event = value(fields, "event");
@@ -263,7 +253,6 @@ fn is_refused(fault: Fault, fields: &Fields<'_>) -> bool {
     }
 }
 
-/// Applies an announce to its swarm.
 fn join(
     state: &mut State,
     (socket, ip): (u64, IpAddr),
@@ -333,7 +322,6 @@ fn key(fault: Fault, ip: IpAddr, hash: Hash) -> (bool, Hash) {
     }
 }
 
-/// Returns complete, incomplete and completed.
 fn counts(state: &State, ip: IpAddr, hash: Hash, without: Option<&Name>) -> (usize, usize, u32) {
     let swarm = state.web.swarms.get(&key(state.fault, ip, hash));
     let peers = swarm.iter().flat_map(|swarm| &swarm.peers).filter(|(name, _)| Some(*name) != without);

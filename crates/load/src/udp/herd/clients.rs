@@ -29,8 +29,7 @@ pub(super) struct Clients {
     started: usize,
     /// The clients that have just got a connection id.
     ready: VecDeque<u32>,
-    /// The requests that wait for a reply, by the number of their retransmissions: when they time out, in order, and of
-    /// which client.
+    /// Requests that wait for a reply, by number of retransmissions: when they time out, in order, and their client.
     waiting: Vec<VecDeque<(u64, u32)>>,
     retries_max: u8,
     unfinished: usize,
@@ -41,7 +40,6 @@ pub(super) struct Clients {
 struct Client {
     connection_id: ConnectionId,
     connected_ns: u64,
-    /// When its request times out.
     due_ns: u64,
     stage: Stage,
     /// Retransmissions of its request, and of all its requests.
@@ -56,7 +54,6 @@ enum Stage {
     Finished,
 }
 
-/// A request that a client sends now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientRequest {
     pub(super) client: u32,
@@ -95,7 +92,6 @@ impl Clients {
         self.unfinished == 0
     }
 
-    /// Returns the next request that is due, if there is one.
     pub(super) fn next(&mut self, now_ns: u64) -> Option<ClientRequest> {
         if let Some(client) = self.ready.pop_front() {
             return Some(self.request(client, now_ns));
@@ -128,7 +124,6 @@ impl Clients {
         None
     }
 
-    /// Returns the request of a client, which is about to send it.
     fn request(&mut self, number: u32, now_ns: u64) -> ClientRequest {
         let client = &mut self.clients[number as usize];
         if now_ns >= client.connected_ns + CONNECTION_NS_MAX {
@@ -143,7 +138,6 @@ impl Clients {
         ClientRequest { client: number, connection_id }
     }
 
-    /// Takes a reply.
     pub(super) fn take(&mut self, reply: &[u8], now_ns: u64) {
         let report = &mut self.report;
         let Ok(reply) = Reply::decode(reply) else {

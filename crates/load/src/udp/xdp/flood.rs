@@ -12,10 +12,8 @@ use super::program::Discarding;
 use crate::clock::{Clock, nanoseconds};
 use crate::session::OpenError;
 
-/// A flood of connects.
 #[derive(Clone, Copy, Debug)]
 pub struct Flood {
-    /// The tracker.
     pub target: SocketAddr,
     /// The network from whose addresses the connects seem to come. The way back from the tracker must lead here.
     pub network: Ipv4Addr,
@@ -23,18 +21,14 @@ pub struct Flood {
     pub prefix_bits: u32,
     /// Most connects on their way to the tracker and back. `None`: as many as the interface takes, answered or not.
     pub window: Option<u32>,
-    /// How long it lasts.
     pub duration: Duration,
 }
 
-/// The result of a flood.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FloodReport {
     /// Connects that were sent, or were lost because the queue of the interface was full.
     pub sent: u64,
-    /// Replies to them.
     pub replies: u64,
-    /// How long it lasted.
     pub elapsed: Duration,
 }
 
@@ -51,15 +45,11 @@ const PATIENCE_NS: u64 = 100_000_000;
 /// A pause in which the thread that receives the replies can run on the same processor.
 const PAUSE: Duration = Duration::from_micros(10);
 
-/// A program at the driver hook of a receiver, attached until this is dropped. It drops what comes from the network of a flood, and does
-/// nothing else. Hardly any program can cost less.
+/// A program that only drops the frames of a flood, attached until this is dropped. Hardly any can cost less.
 pub struct Discard(#[expect(dead_code, reason = "it detaches the program")] Discarding);
 
 impl Discard {
-    /// Attaches the program to an interface of the network namespace of this thread.
-    ///
-    /// # Errors
-    /// If there is no such interface, or the kernel refuses, as it does without root.
+    /// Attaches the program to an interface of the network namespace of this thread, which needs root.
     pub fn attach(interface: &str, flood: &Flood) -> Result<Self, OpenError> {
         let (network, hosts) = flood.network_and_hosts();
         Discarding::attach(interface, network, hosts).map(Self).map_err(OpenError::Host)
@@ -81,10 +71,7 @@ impl Flood {
 }
 
 impl DriverHook {
-    /// Floods a tracker. No session may use the hook in the meantime.
-    ///
-    /// # Errors
-    /// If the kernel refuses, or the tracker does not answer an honest connect.
+    /// Floods a tracker, once it has answered an honest connect. No session may use the hook in the meantime.
     pub fn flood(&self, flood: &Flood) -> Result<FloodReport, OpenError> {
         self.0.configure(flood.target, &[]).map_err(OpenError::Host)?;
         // The program takes the way to the tracker from the reply.

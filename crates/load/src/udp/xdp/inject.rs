@@ -53,9 +53,6 @@ const _: () = assert!(size_of::<RunAttributes>() == 80 && size_of::<Context>() =
 /// Runs `program` on copies of a frame, as if they had come from `interface`, and does with each what the program says. `batch` of
 /// them are allocated and sent together, at most [`BATCH_MAX`]. Copies that were sent and freed are used again, and are then as the
 /// program has left them.
-///
-/// # Errors
-/// If the kernel refuses.
 pub(super) fn inject(
     program: BorrowedFd<'_>,
     interface: u32,

@@ -27,7 +27,6 @@ pub(super) struct Program {
     counters: PerCpuArray<MapData, [u64; COUNTS]>,
 }
 
-/// Maps the memory of a map.
 fn mapped<T: Shared>(ebpf: &mut Ebpf, name: &str, entries: usize) -> Result<Mapped<T>, String> {
     let Some(Map::Array(map)) = ebpf.take_map(name) else {
         return Err(format!("the object of the generator has no map {name}"));
@@ -84,7 +83,6 @@ impl Program {
         })
     }
 
-    /// Prepares runs against `server`, with requests from `sources`.
     pub(super) fn configure(&self, server: SocketAddr, sources: &[SocketAddr]) -> Result<(), String> {
         let SocketAddr::V4(server) = server else {
             return Err(format!(
@@ -126,7 +124,6 @@ impl Program {
         self.inject(slot, 1, 1)
     }
 
-    /// Sends connects of the flood, `batch` at a time.
     pub(super) fn flood(&self, connects: u32, batch: u32) -> Result<(), String> {
         self.inject(FLOOD_SLOT, connects, batch)
     }
@@ -141,7 +138,6 @@ impl Program {
             .map_err(|error| format!("the kernel injects no frames (BPF_PROG_RUN): {error}"))
     }
 
-    /// Returns the counts so far, of all processors.
     pub(super) fn counts(&self) -> Result<Counts, String> {
         let values =
             self.counters.get(&0, 0).map_err(|error| format!("cannot read the counters: {error}"))?;
@@ -158,8 +154,7 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Loads a program of the object and attaches it to an interface, until the object is dropped. Returns the index of the interface
-/// and the descriptor of the program as well.
+/// Loads a program and attaches it until the object is dropped. Returns the interface index and the program, too.
 fn attach(program: &str, interface: &str) -> Result<(Ebpf, u32, ProgramFd), String> {
     let index = nix::net::if_::if_nametoindex(interface)
         .map_err(|error| format!("there is no network interface {interface}: {error}"))?;
@@ -195,7 +190,6 @@ impl Discarding {
 }
 
 impl Counts {
-    /// Returns what was counted since `before`.
     pub(super) fn since(&self, before: &Self) -> Self {
         Self(std::array::from_fn(|index| self.0[index].wrapping_sub(before.0[index])))
     }

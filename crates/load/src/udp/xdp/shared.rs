@@ -1,7 +1,7 @@
 //! The maps of the program in the memory of this process.
 //!
-//! Owns the layout of their entries, which is that of `bpf/generator.bpf.c`. All fields are atomic, since the program
-//! uses them at the same time.
+//! Owns the layout of the entries, as in `bpf/generator.bpf.c`. All fields are atomic, since the program uses them,
+//! too.
 #![allow(unsafe_code, reason = "memory that is shared with the kernel has no safe interface")]
 
 use std::io;
@@ -31,7 +31,6 @@ pub(super) struct Control {
     pub(super) produced: AtomicU64,
     /// Requests that the program has taken from the ring.
     pub(super) consumed: AtomicU64,
-    /// Requests of any kind.
     pub(super) sent: AtomicU64,
     /// Slots end once so many requests were sent.
     pub(super) requests_max: AtomicU64,
@@ -39,7 +38,6 @@ pub(super) struct Control {
     pub(super) sampled: AtomicU64,
     /// The share of connects, of 2^32.
     pub(super) connect_chance: AtomicU64,
-    /// The mark of an injected frame.
     pub(super) magic: AtomicU64,
     pub(super) random: AtomicU64,
     /// Slots end with their reply.
@@ -60,23 +58,19 @@ pub(super) struct Control {
     pub(super) has_ethernet: AtomicU16,
     pub(super) ethernet: [AtomicU16; 7],
     pub(super) error_bytes: AtomicU32,
-    /// The message of the first error.
     pub(super) error: [AtomicU32; ERROR_WORDS],
 }
 
-/// An address that requests come from.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) connection_id: AtomicU64,
-    /// Connect replies.
     pub(super) connects: AtomicU64,
     pub(super) ip: AtomicU32,
     /// Its next request is a connect.
     pub(super) must_connect: AtomicU32,
 }
 
-/// A frame in flight.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Slot {
@@ -86,7 +80,6 @@ pub(super) struct Slot {
     sent_ns: AtomicU64,
 }
 
-/// A request in the ring.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Request {
@@ -94,7 +87,6 @@ pub(super) struct Request {
     pub(super) sum: AtomicU32,
     pub(super) bytes: AtomicU16,
     pub(super) kind: AtomicU8,
-    /// The number of info hashes of a scrape.
     pub(super) hashes: AtomicU8,
     pub(super) source: AtomicU32,
     padding: AtomicU32,
@@ -122,7 +114,6 @@ unsafe impl Shared for Request {}
 // SAFETY: it is atomic.
 unsafe impl Shared for AtomicU64 {}
 
-/// The entries of a map.
 #[derive(Debug)]
 pub(super) struct Mapped<T> {
     first: NonNull<T>,
@@ -136,10 +127,7 @@ unsafe impl<T: Shared> Send for Mapped<T> {}
 unsafe impl<T: Shared> Sync for Mapped<T> {}
 
 impl<T: Shared> Mapped<T> {
-    /// Maps an array that was created with `BPF_F_MMAPABLE` and has at least so many entries of this type.
-    ///
-    /// # Errors
-    /// If the kernel refuses, as it does if the map is smaller.
+    /// Maps an array that was created with `BPF_F_MMAPABLE`. The kernel refuses an array with fewer than `entries`.
     pub(super) fn new(map: impl AsFd, entries: usize) -> io::Result<Self> {
         let bytes = entries * size_of::<T>();
         // SAFETY: the kernel chooses where it maps the array, and nothing refers to that range yet.

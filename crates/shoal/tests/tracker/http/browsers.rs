@@ -1,12 +1,12 @@
 //! Web pages that have their visitors announce.
 
 use crate::http::{Way, over_every_way};
+use crate::kit::web::announce;
 use crate::udp::hash;
-use crate::web::announce;
 
 over_every_way!(pages_of_other_sites_cannot_announce_their_visitors, the_operator_may_serve_them);
 
-fn knock(way: Way, tracker: &crate::harness::Tracker, fields: &str) -> crate::web::Answer {
+fn knock(way: Way, tracker: &crate::kit::harness::Tracker, fields: &str) -> crate::kit::web::Answer {
     let mut web = way.connect(tracker);
     web.send(format!("GET {} HTTP/1.1\r\nHost: t\r\n{fields}\r\n", announce(hash(1), 1111, "")).as_bytes());
     web.answer()

@@ -5,10 +5,10 @@ use std::process::Command;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{Tracker, run};
 use crate::http::{Way, self_signed};
+use crate::kit::harness::{Tracker, run};
+use crate::kit::web::{Web, announce};
 use crate::udp::hash;
-use crate::web::{Web, announce};
 
 /// Puts something that never ends, and for which a reader would wait, in the place of a file.
 fn replace_by_fifo(file: &str) {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use shoal_conform::{Target, http, random_seed};
 
-use crate::conformance::assert_kept;
 use crate::http::{Way, over_every_way};
+use crate::kit::conformance::assert_kept;
 
 over_every_way!(every_rule_is_kept);
 

@@ -2,10 +2,10 @@
 
 use std::io::{Read, Write};
 
-use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_way};
+use crate::kit::harness::{Tracker, eventually};
+use crate::kit::web::{announce, tcp};
 use crate::udp::hash;
-use crate::web::{announce, tcp};
 
 over_every_way!(responses_are_counted_by_status);
 

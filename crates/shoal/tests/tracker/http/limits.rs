@@ -3,11 +3,11 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use crate::browser::{self, Browser};
-use crate::harness::{Tracker, eventually};
 use crate::http::{Way, over_every_way};
+use crate::kit::browser::{self, Browser};
+use crate::kit::harness::{Tracker, eventually};
+use crate::kit::web::{Web, announce, tcp, tcp_from};
 use crate::udp::hash;
-use crate::web::{Web, announce, tcp, tcp_from};
 
 over_every_way!(half_open_handshakes_are_closed_and_harm_nobody);
 

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use crate::harness::{Tracker, eventually};
 use crate::http::Way;
+use crate::kit::harness::{Tracker, eventually};
+use crate::kit::web::{Answer, Web, announce, tcp};
 use crate::udp::hash;
-use crate::web::{Answer, Web, announce, tcp};
 
 /// Whether an answer hands out or names this compact peer or address.
 fn holds(answer: &Answer, bytes: &[u8]) -> bool {

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use crate::harness::{PATIENCE, eventually};
 use crate::http::{Way, over_every_way};
+use crate::kit::harness::{PATIENCE, eventually};
+use crate::kit::web::announce;
 use crate::udp::hash;
-use crate::web::announce;
 
 over_every_way!(
     a_stop_closes_what_idles_and_answers_what_has_come,

@@ -13,7 +13,7 @@ use nix::sys::termios::{Termios, tcgetattr};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::harness::{command_in_session, eventually};
+use crate::kit::harness::{command_in_session, eventually};
 
 /// A running `shoal top`. Killed on drop, if it still runs by then.
 pub(super) struct Screen {

@@ -1,6 +1,6 @@
 //! One exchange of each kind as a client and the operator see it, and a datagram that is too long.
 
-use crate::client::{Announce, Counts, STARTED};
+use crate::kit::client::{Announce, Counts, STARTED};
 use crate::udp::{Way, hash, over_every_way};
 
 over_every_way!(connect_announce_and_scrape, oversized_datagrams_get_no_answer_and_are_counted);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use shoal_conform::{Target, random_seed, udp};
 
-use crate::conformance::assert_kept;
+use crate::kit::conformance::assert_kept;
 use crate::udp::{Way, over_every_way};
 
 over_every_way!(every_rule_is_kept);

@@ -1,6 +1,6 @@
 //! Connection ids: who may use which, and what happens without one.
 
-use crate::client::{Announce, Client, connect_packet};
+use crate::kit::client::{Announce, Client, connect_packet};
 use crate::udp::{Way, hash, over_every_way};
 
 over_every_way!(

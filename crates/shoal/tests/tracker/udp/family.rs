@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::client::{Announce, Client};
+use crate::kit::client::{Announce, Client};
 use crate::udp::{Way, hash, over_every_back_end};
 
 over_every_back_end!(a_reply_leaves_from_the_address_that_was_asked, both_families_are_served_at_once);

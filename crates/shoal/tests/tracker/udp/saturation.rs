@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::client::{Announce, Client, connect_packet, scrape_packet};
-use crate::harness::eventually;
+use crate::kit::client::{Announce, Client, connect_packet, scrape_packet};
+use crate::kit::harness::eventually;
 use crate::udp::{Way, hash, over_every_back_end};
 
 over_every_back_end!(

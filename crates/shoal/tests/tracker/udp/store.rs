@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use crate::client::{Announce, COMPLETED, Client, Counts, ERROR, STOPPED, word};
-use crate::harness::eventually;
-use crate::page::send;
+use crate::kit::client::{Announce, COMPLETED, Client, Counts, ERROR, STOPPED, word};
+use crate::kit::harness::eventually;
+use crate::kit::page::send;
 use crate::udp::{Way, hash, over_every_back_end, over_every_way};
 
 over_every_back_end!(one_address_cannot_make_new_torrents_of_others_be_refused);

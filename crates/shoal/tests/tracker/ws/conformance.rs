@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use shoal_conform::{Target, random_seed, webtorrent};
 
-use crate::conformance::assert_kept;
-use crate::harness::eventually;
 use crate::http::{Way, over_every_way};
+use crate::kit::conformance::assert_kept;
+use crate::kit::harness::eventually;
 
 over_every_way!(every_rule_is_kept);
 

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, announce, frame, name, offer_id};
-use crate::harness::{Tracker, eventually};
 use crate::http::Way;
+use crate::kit::browser::{Browser, announce, frame, name, offer_id};
+use crate::kit::harness::{Tracker, eventually};
 
 #[test]
 fn who_is_silent_is_pinged_and_then_closed() {

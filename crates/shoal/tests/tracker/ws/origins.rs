@@ -1,8 +1,8 @@
 //! Which pages may use the tracker.
 
-use crate::browser::Browser;
-use crate::harness::Tracker;
 use crate::http::Way;
+use crate::kit::browser::Browser;
+use crate::kit::harness::Tracker;
 
 fn knock(tracker: &Tracker, origin: Option<&str>) -> u16 {
     let fields: Vec<_> = origin.map(|origin| ("Origin", origin)).into_iter().collect();

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::browser::{Browser, announce, answer, name};
-use crate::frozen::freeze;
-use crate::harness::Tracker;
 use crate::http::Way;
+use crate::kit::browser::{Browser, announce, answer, name};
+use crate::kit::frozen::freeze;
+use crate::kit::harness::Tracker;
 
 /// A client that gets no answer while worker 0 is stopped is served by it.
 #[test]

@@ -2,9 +2,9 @@
 
 use nix::sys::signal::Signal;
 
-use crate::browser::{Browser, announce};
-use crate::harness::PATIENCE;
 use crate::http::{Way, over_every_way};
+use crate::kit::browser::{Browser, announce};
+use crate::kit::harness::PATIENCE;
 
 over_every_way!(a_stop_closes_with_1001);
 
