@@ -54,13 +54,11 @@ impl EventKind {
     ];
 
     /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(event, _)| *event == self).map_or("", |(_, name)| *name)
     }
 
     /// Returns the key that a description lacks for this event, if it lacks one.
-    #[must_use]
     pub fn missing_key(self, options: &ChaosOptions) -> Option<&'static str> {
         let (is_there, key) = match self {
             Self::Pause | Self::Restart | Self::Kill => (true, ""),
@@ -76,7 +74,6 @@ impl EventKind {
     }
 
     /// Returns the events that a tracker of this description supports.
-    #[must_use]
     pub fn supported(options: &ChaosOptions) -> Vec<Self> {
         Self::ALL
             .into_iter()

@@ -27,7 +27,6 @@ const SETTLE_MAX: Duration = Duration::from_secs(10);
 const SETTLE_POLL: Duration = Duration::from_millis(250);
 
 /// Returns the same load at the driver hook. Most of its requests go through the AF_XDP sockets.
-#[must_use]
 pub fn at_driver(load: LoadSpec) -> LoadSpec {
     LoadSpec {
         mix: Mix { connect: 10, ..load.mix },

@@ -15,7 +15,6 @@ use crate::write_file;
 
 impl Lane {
     /// Returns its name for reports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -40,7 +39,6 @@ const HEADER: [&str; 10] = [
 ];
 
 /// Returns the result as text for a terminal.
-#[must_use]
 pub fn text(result: &ChaosResult) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(HEADER);

@@ -173,7 +173,6 @@ pub struct Drops {
 
 impl ChaosResult {
     /// Returns whether every event was carried out and every figure is within its threshold.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.failure.is_none() && self.events.iter().all(EventResult::passed)
     }
@@ -181,7 +180,6 @@ impl ChaosResult {
 
 impl EventResult {
     /// Returns whether it was carried out and every figure is within its threshold.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.failure.is_none() && self.findings.iter().all(Finding::passed)
     }
@@ -189,7 +187,6 @@ impl EventResult {
 
 impl PeerCounts {
     /// Returns the share of the peers that were lost, in percent.
-    #[must_use]
     pub fn lost_percent(&self) -> f64 {
         100.0 * ratio(self.before.saturating_sub(self.after), self.before)
     }

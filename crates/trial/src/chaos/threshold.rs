@@ -84,7 +84,6 @@ impl Figure {
     ];
 
     /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(figure, _)| *figure == self).map_or("", |(_, name)| *name)
     }
@@ -128,7 +127,6 @@ impl Figure {
 
 impl Threshold {
     /// Returns the thresholds that hold unless the user sets others.
-    #[must_use]
     pub fn defaults() -> Vec<Self> {
         use EventKind::{Damage, DiskFull, Kill, Pause, Restart, Snapshot, Truncate, Upgrade};
         use Figure::{Doubled, FirstAnswerMs, GapMs, Lost, P99Ratio, PeersLostPercent, TookMs};
@@ -163,7 +161,6 @@ impl Threshold {
     /// with what is in it. Workers refuse a denied source by errors until the program drops what it sends, a quarter of a second
     /// later at most: in five seconds there was one error among 6,000 to 11,000 requests. A tracker that does not exit when it is
     /// asked is killed after ten seconds.
-    #[must_use]
     pub fn of_full_load() -> Vec<Self> {
         use EventKind::{Deny, Down, Kill, Restart, Upgrade};
         let of_every = EventKind::ALL.into_iter().flat_map(|(event, _)| {
@@ -182,7 +179,6 @@ impl Threshold {
     }
 
     /// Returns the defaults with those that the user has set.
-    #[must_use]
     pub fn with(mut all: Vec<Self>, set: &[Self]) -> Vec<Self> {
         for threshold in set {
             all.retain(|other| (other.event, other.figure) != (threshold.event, threshold.figure));
@@ -193,7 +189,6 @@ impl Threshold {
 }
 
 /// Returns the figures of an event that have a threshold.
-#[must_use]
 pub fn judge(event: &EventResult, thresholds: &[Threshold]) -> Vec<Finding> {
     let of_event = thresholds.iter().filter(|threshold| threshold.event == event.event);
     let finding =
@@ -204,7 +199,6 @@ pub fn judge(event: &EventResult, thresholds: &[Threshold]) -> Vec<Finding> {
 impl Finding {
     /// Returns whether it is within its threshold. Peers and percentiles that could not be measured are not judged; a
     /// first answer that never came is a failure.
-    #[must_use]
     pub fn passed(&self) -> bool {
         match self.value {
             Some(value) => value <= self.most,

@@ -246,7 +246,6 @@ impl Tally {
 
 impl Protocol {
     /// Returns the name of the protocol.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Udp => "UDP",

@@ -64,7 +64,6 @@ pub fn prepare() -> Result<()> {
 }
 
 /// Returns whether this process has the rights of root outside as well, so that it may load programs into the kernel.
-#[must_use]
 pub fn is_privileged() -> bool {
     // Outside of all user namespaces, every user is mapped to itself (user_namespaces(7)).
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();

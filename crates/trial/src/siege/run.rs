@@ -51,7 +51,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns whether every promise held.
-    #[must_use]
     pub fn has_held(&self) -> bool {
         self.breaches.is_empty()
     }

@@ -89,7 +89,6 @@ impl Program {
     }
 
     /// Returns whether the program has a configuration key.
-    #[must_use]
     pub fn knows(&self, key: &str) -> bool {
         self.keys.iter().any(|known| known == key)
     }

@@ -76,7 +76,6 @@ pub struct Measured {
 
 impl Honest {
     /// Returns the share of requests that were answered correctly.
-    #[must_use]
     pub fn share(&self) -> f64 {
         crate::measure::ratio(self.answered, self.due)
     }
@@ -84,38 +83,32 @@ impl Honest {
 
 impl Measured {
     /// Returns the minimum share of all protocols.
-    #[must_use]
     pub fn share(&self) -> f64 {
         self.honest.iter().map(Honest::share).fold(1.0, f64::min)
     }
 
     /// Returns the maximum 99th percentile of all protocols.
-    #[must_use]
     pub fn p99_ms(&self) -> f64 {
         self.honest.iter().map(|honest| honest.p99_ms).fold(0.0, f64::max)
     }
 
     /// Returns the maximum median of all protocols.
-    #[must_use]
     pub fn p50_ms(&self) -> f64 {
         self.honest.iter().map(|honest| honest.p50_ms).fold(0.0, f64::max)
     }
 
     /// Returns the number of persistent connections of honest clients that were lost.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.honest.iter().map(|honest| honest.lost).sum()
     }
 
     /// Returns the processor time for each unit of `spent`, in microseconds.
-    #[must_use]
     pub fn cpu_us_per(&self, spent: u64) -> f64 {
         if spent == 0 { 0.0 } else { self.cpu_ms * 1000.0 / crate::measure::as_f64(spent) }
     }
 }
 
 /// Describes every broken promise. The result is empty if the tracker held.
-#[must_use]
 pub fn breaches(limits: &Limits, measured: &Measured, mode: Mode) -> Vec<String> {
     let mut breaches = Vec::new();
     check_honest(limits, measured, mode, &mut breaches);
