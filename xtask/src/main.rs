@@ -10,7 +10,6 @@ mod sanitize;
 mod setup;
 mod shell;
 mod siege;
-mod soak;
 mod steps;
 mod test;
 mod tidy;
@@ -56,11 +55,6 @@ enum Task {
     ///
     /// Exit codes: 0 if the tracker withstood every attack, 1 if an attack succeeded, 2 if one could not be run.
     Siege(siege::Siege),
-    /// Keep the XDP data path under full load for ten minutes, as root, with reloads, upgrades, restarts and an interface that goes
-    /// down: `--duration TIME`, `--json`
-    ///
-    /// Exit code 1 if a frame leaks, or a request is neither answered nor counted as dropped.
-    Soak(soak::Soak),
 }
 
 fn main() -> ExitCode {
@@ -76,7 +70,6 @@ fn main() -> ExitCode {
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Sanitize(sanitize) => sanitize.run(),
         Task::Siege(siege) => return siege.run(),
-        Task::Soak(soak) => soak.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

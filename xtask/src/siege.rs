@@ -1,4 +1,4 @@
-//! The siege: builds the tracker and `shoal-siege`, the program that attacks it.
+//! The siege: builds the tracker and `shoal-lab`, the program that attacks it.
 
 use std::process::{Command, ExitCode};
 
@@ -8,7 +8,7 @@ use shoal_testkit::tools;
 
 use crate::shell::{self, cargo, title};
 
-/// The arguments of `shoal-siege`, which declares and documents them.
+/// The arguments of `shoal-lab siege`, which declares and documents them.
 #[derive(Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Siege {
@@ -28,8 +28,7 @@ pub(crate) fn run_short() -> Result<()> {
 
 impl Siege {
     pub(crate) fn run(self) -> ExitCode {
-        let status =
-            self.command().and_then(|mut command| command.status().context("cannot run shoal-siege"));
+        let status = self.command().and_then(|mut command| command.status().context("cannot run shoal-lab"));
         match status {
             Ok(status) => {
                 ExitCode::from(status.code().and_then(|code| code.try_into().ok()).unwrap_or(NOT_RUN))
@@ -48,7 +47,7 @@ impl Siege {
     }
 
     fn build(&self) -> Result<()> {
-        let mut packages = vec!["shoal-trial"];
+        let mut packages = vec!["shoal-lab"];
         if !self.has_any(&["--list", "--help", "-h"]) {
             packages.push("shoal");
         }
@@ -65,8 +64,8 @@ impl Siege {
     /// Returns the command that attacks the tracker. Both programs are built.
     fn attack(&self) -> Result<Command> {
         let folder = tools::target_directory()?.join(if self.is_debug() { "debug" } else { "release" });
-        let mut command = Command::new(folder.join("shoal-siege"));
-        command.arg("--program").arg(folder.join("shoal"));
+        let mut command = Command::new(folder.join("shoal-lab"));
+        command.args(["siege", "--program"]).arg(folder.join("shoal"));
         command.args(&self.arguments);
         Ok(command)
     }

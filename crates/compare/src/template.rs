@@ -2,7 +2,7 @@
 //!
 //! A brace without a name behind it is an ordinary brace, so that JSON needs no escapes.
 
-pub const PLACEHOLDERS: [(&str, &str); 16] = [
+pub const PLACEHOLDERS: [(&str, &str); 18] = [
     ("address", "address and port to listen on, such as 127.0.0.1:6969"),
     ("ip", "the IP address alone"),
     ("port", "the port alone"),
@@ -18,6 +18,8 @@ pub const PLACEHOLDERS: [(&str, &str); 16] = [
         "in the arguments of a front: the port of the tracker behind it, whose address is the same",
     ),
     ("control_port", "in shoal-lab chaos: another free port, for a control interface"),
+    ("denied", "in shoal-lab chaos: networks that the tracker has to deny, one to a line"),
+    ("connects_per_s", "in shoal-lab chaos: most connects a second that the tracker may answer, or 0"),
     ("user", "the user that shoal-lab runs as; nobody, if that is root"),
     ("numwant", "the most peers that the load asks for"),
     ("interface", "the network interface of the address"),
@@ -35,6 +37,7 @@ impl Values {
     /// Sets a value. Panics if `name` is not one of [`PLACEHOLDERS`].
     pub fn set(&mut self, name: &'static str, value: impl ToString) {
         assert!(is_known(name), "{name} is not a placeholder");
+        self.0.retain(|(known, _)| *known != name);
         self.0.push((name, value.to_string()));
     }
 
@@ -52,7 +55,7 @@ impl Values {
                 if !is_known(name) {
                     return Err(UnknownPlaceholder(name.to_owned()));
                 }
-                let value = self.0.iter().rev().find(|(known, _)| *known == name);
+                let value = self.0.iter().find(|(known, _)| *known == name);
                 out.push_str(value.map_or("", |(_, value)| value));
                 rest = &after[name.len() + 1..];
             } else {

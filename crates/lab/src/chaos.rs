@@ -115,10 +115,14 @@ struct ChaosLoadArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "The events")]
 struct EventArgs {
-    /// The events, in this order: pause, snapshot, disk-full, upgrade, restart, kill, damage, truncate [default: all that
-    /// the description of the tracker supports]
+    /// The events, in this order: pause, snapshot, disk-full, reload, deny, down, upgrade, restart, kill, damage, truncate
+    /// [default: all that the description of the tracker supports]
     #[arg(long = "events", value_name = "NAMES", value_delimiter = ',')]
     names: Vec<EventKind>,
+
+    /// Repeat the events until this time is over
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
 
     /// The time of load before an event, and after it
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = duration)]
@@ -143,12 +147,17 @@ The tracker is started and filled with peers. Then requests are sent on a schedu
 UDP and HTTP at once, while one event happens after the other. Each request is counted: without an answer, with more than \
 one, refused. The peers of torrents that this load does not touch are counted before and after, by scrapes.
 
+The tracker shoal-xdp has full load instead: a pair of virtual Ethernet interfaces, with 224 requests in flight from the driver \
+hook, of which only --torrents, --peers and --seed can be chosen. After each event, all frames must be free and every request \
+must be answered or be counted as dropped. It takes root and Linux 6.4.
+
 Exit codes: 0 if every figure is within its threshold, 1 if one is not or the run failed, 2 for an invalid command line.
 
 Examples:
   shoal-lab chaos --output chaos-result
   shoal-lab chaos --events kill,restart --torrents 1000000 --peers 2000000 --share 0.5
   shoal-lab chaos --tracker opentracker
+  shoal-lab chaos --tracker shoal-xdp --duration 10m
   shoal-lab chaos --http-rate 0 -- ./mytracker --udp-port {port}";
 
 impl ChaosArgs {
@@ -159,7 +168,8 @@ impl ChaosArgs {
     fn run_plan(&self, plan: &ChaosPlan) -> Result<ExitCode> {
         shoal_trial::chaos::run::prepare(&plan.events)?;
         let cancellation = Cancellation::on_signals()?;
-        let mut display = Display { events: plan.events.len(), ..Display::new() };
+        let on_terminal = io::stderr().is_terminal();
+        let mut display = Display { on_terminal, events: plan.events.len(), line: None };
         let outcome =
             shoal_trial::chaos::run::run(plan, cancellation.flag(), &mut |event| display.show(event));
         display.end();
@@ -185,10 +195,6 @@ struct Display {
 }
 
 impl Display {
-    fn new() -> Self {
-        Self { on_terminal: io::stderr().is_terminal(), events: 0, line: None }
-    }
-
     fn show(&mut self, event: &RunEvent<'_>) {
         match event {
             RunEvent::Starting => terminal::note("The tracker starts."),
@@ -196,7 +202,9 @@ impl Display {
             RunEvent::Measuring(progress) => self.progress("load", progress),
             RunEvent::Event(event, before) => {
                 self.end();
-                terminal::note(&format!("[{}/{}] {event}", before + 1, self.events));
+                // They may be repeated.
+                let of_all = if *before < self.events { format!("/{}", self.events) } else { String::new() };
+                terminal::note(&format!("[{}{of_all}] {event}", before + 1));
             }
             RunEvent::Computing => {
                 self.end();

@@ -1,5 +1,5 @@
 //! `shoal-lab`, the laboratory beside the tracker: it puts load on trackers, compares them side by side, checks their
-//! conformance, and disturbs them under load.
+//! conformance, disturbs them under load, and attacks Shoal.
 //!
 //! This crate owns the command line, the terminal and the exit codes; each subcommand is a module. `shoal-load`,
 //! `shoal-compare`, `shoal-conform` and `shoal-trial` define what is measured or judged, and how.
@@ -12,7 +12,7 @@ mod echo;
 mod load;
 mod process;
 mod shape;
-mod soak;
+mod siege;
 mod terminal;
 
 use std::process::ExitCode;
@@ -37,8 +37,9 @@ enum Command {
     Conform(Box<conform::ConformArgs>),
     /// Restart, kill, stop and damage a tracker under load, and count what is lost
     Chaos(Box<chaos::ChaosArgs>),
-    /// Keep Shoal's XDP data path under full load for minutes, disturb it, and account for every frame and request
-    Soak(soak::SoakArgs),
+    // A task of developers.
+    #[command(hide = true)]
+    Siege(siege::SiegeArgs),
     Echo(echo::EchoArgs),
 }
 
@@ -48,7 +49,7 @@ fn main() -> ExitCode {
         Command::Compare(compare) => compare.run(),
         Command::Conform(conform) => conform.run(),
         Command::Chaos(chaos) => chaos.run(),
-        Command::Soak(soak) => soak.run(),
+        Command::Siege(siege) => siege.run(),
         Command::Echo(echo) => echo.run(),
     };
     outcome.unwrap_or_else(|error| {

@@ -13,7 +13,6 @@ mod context;
 mod honest;
 mod http;
 mod matrix;
-mod measure;
 pub mod namespace;
 mod nats;
 mod report;

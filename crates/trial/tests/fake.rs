@@ -124,9 +124,8 @@ fn serve(mut stream: TcpStream, counts: &Counts) {
     }
 }
 
-/// Runs a lane until the tracker has received some requests, and returns its figures.
-fn run(lane: Lane, target: SocketAddr, counts: &Counts) -> LaneResult {
-    let plan = LoadPlan {
+fn plan(lane: Lane, target: SocketAddr) -> LoadPlan {
+    LoadPlan {
         target,
         torrents: 1000,
         seed: 1,
@@ -134,8 +133,12 @@ fn run(lane: Lane, target: SocketAddr, counts: &Counts) -> LaneResult {
         rates: vec![(lane, 1000.0)],
         connections: 4,
         timeout: if lane == Lane::Udp { UDP_TIMEOUT } else { HTTP_TIMEOUT },
-    };
-    let load = Load::start(&plan).unwrap();
+    }
+}
+
+/// Runs a lane until the tracker has received some requests, and returns its figures.
+fn run(lane: Lane, target: SocketAddr, counts: &Counts) -> LaneResult {
+    let load = Load::start(&plan(lane, target)).unwrap();
     while value(&counts.received) < REQUESTS {
         thread::sleep(Duration::from_millis(5));
     }
@@ -175,16 +178,7 @@ fn requests_on_connections_of_their_own_are_counted_exactly() {
 #[test]
 fn refused_connections_are_lost_requests() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let plan = LoadPlan {
-        target: address,
-        torrents: 1000,
-        seed: 1,
-        load_peers: LoadPlan::load_peers_for(1000),
-        rates: vec![(Lane::HttpConnections, 1000.0)],
-        connections: 1,
-        timeout: HTTP_TIMEOUT,
-    };
-    let load = Load::start(&plan).unwrap();
+    let load = Load::start(&plan(Lane::HttpConnections, address)).unwrap();
     while load.now_ns() < 100_000_000 {
         thread::sleep(Duration::from_millis(5));
     }

@@ -22,6 +22,9 @@ pub struct ChaosOptions {
     pub files: Vec<ConfigFile>,
     /// The directory of its state, below its folder. Without it, the tracker has no state on disk.
     pub state: Option<String>,
+    /// Whether the load is a closed loop at the driver hook of a pair of virtual interfaces, and the metrics of Shoal have to account
+    /// for every request.
+    pub full_load: bool,
     /// The signal that makes it hand over to a new process.
     pub upgrade_signal: Option<UpgradeSignal>,
     /// Arguments with which its program makes the running process hand over, instead of a signal.

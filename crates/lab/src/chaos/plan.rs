@@ -14,6 +14,7 @@ use shoal_compare::load::preset::ComparisonPreset;
 use shoal_compare::topology::Topology;
 use shoal_load::Population;
 use shoal_trial::chaos::event::EventKind;
+use shoal_trial::chaos::full_load::at_driver;
 use shoal_trial::chaos::record::Lane;
 use shoal_trial::chaos::run::ChaosPlan;
 use shoal_trial::chaos::threshold::Threshold;
@@ -48,23 +49,28 @@ impl ChaosArgs {
             self.load.websockets
         );
         let http_rate = if serves(Protocol::Http) { self.load.http_rate / 2.0 } else { 0.0 };
+        let is_full = subject.options.full_load;
+        ensure!(!is_full || self.load.share.is_none(), "--share: {} has full load", subject.description.name);
+        let load = self.fill_spec(is_full)?;
+        let thresholds = if is_full { Threshold::of_full_load() } else { Threshold::defaults() };
         let rates = [
             (Lane::Udp, self.load.rate),
             (Lane::HttpKeepAlive, http_rate),
             (Lane::HttpConnections, http_rate),
         ];
         Ok(ChaosPlan {
-            load: self.fill_spec()?,
-            rates: rates.into_iter().filter(|(_, rate)| *rate > 0.0).collect(),
+            timeout: if is_full { load.timeout } else { self.load.timeout },
+            load,
+            rates: rates.into_iter().filter(|(_, rate)| *rate > 0.0 && !is_full).collect(),
             share: self.load.share,
             connections: self.load.connections.into(),
             websockets: self.load.websockets,
-            timeout: self.load.timeout,
             events: self.event_kinds(&subject.options)?,
+            duration: self.events.duration.unwrap_or_default(),
             settle: self.events.settle,
             pause: self.events.pause,
             sample: self.events.sample,
-            thresholds: Threshold::with(&self.events.threshold),
+            thresholds: Threshold::with(thresholds, &self.events.threshold),
             subject,
         })
     }
@@ -117,16 +123,16 @@ impl ChaosArgs {
         found.cloned().with_context(|| format!("{unknown}, --tracker-file, or -- COMMAND"))
     }
 
-    fn fill_spec(&self) -> Result<LoadSpec> {
+    fn fill_spec(&self, is_full: bool) -> Result<LoadSpec> {
         let mut spec = LoadSpec::of(&ComparisonPreset::find("published")?);
         spec.seed = self.load.seed;
         spec.population = Population {
             torrents: self.load.torrents,
             peers: self.load.peers,
-            popularity: self.load.popularity,
+            popularity: if is_full { spec.population.popularity } else { self.load.popularity },
             ..spec.population
         };
-        Ok(spec)
+        Ok(if is_full { at_driver(spec) } else { spec })
     }
 
     fn event_kinds(&self, options: &ChaosOptions) -> Result<Vec<EventKind>> {

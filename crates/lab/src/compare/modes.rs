@@ -100,18 +100,18 @@ fn entry(contender: &Contender) -> ListEntry<'_> {
 
 pub(super) fn description(name: &str) -> Result<&'static str> {
     let known = BUILT_IN.iter().find(|(known, _)| *known == name);
-    let names = BUILT_IN.map(|(name, _)| name);
+    let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
     Ok(known.with_context(|| terminal::unknown("description", name, &names))?.1)
 }
 
 /// Returns the tools with these names, or all if there are no names.
 pub(super) fn chosen(names: &[String]) -> Result<Vec<InstallableTool>> {
-    let known = TOOLS.map(|tool| tool.name);
+    let known: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
     for name in names {
         ensure!(known.contains(&name.as_str()), "--install: {}", terminal::unknown("tool", name, &known));
     }
-    let is_chosen = |tool: &InstallableTool| names.is_empty() || names.iter().any(|name| name == tool.name);
-    Ok(TOOLS.into_iter().filter(is_chosen).collect())
+    let is_chosen = |tool: &&InstallableTool| names.is_empty() || names.iter().any(|name| name == tool.name);
+    Ok(TOOLS.iter().filter(is_chosen).copied().collect())
 }
 
 /// Installs rivals from registries, and reports failures at the end.

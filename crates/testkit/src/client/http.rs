@@ -30,6 +30,8 @@ pub struct Response {
     pub head: String,
     /// The body, without its chunks.
     pub body: Vec<u8>,
+    /// Whether the connection stays open.
+    pub keep_alive: bool,
 }
 
 /// A connection for several requests.
@@ -142,7 +144,8 @@ impl Response {
             body.extend_from_slice(&rest[..taken]);
         }
         let text = String::from_utf8_lossy(text).to_lowercase();
-        Ok(Some((Self { status: head.status, head: text, body }, head.bytes + taken)))
+        let response = Self { status: head.status, head: text, body, keep_alive: head.keep_alive };
+        Ok(Some((response, head.bytes + taken)))
     }
 
     /// Returns the reason of a refusal, if it is one.

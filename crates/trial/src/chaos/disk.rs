@@ -14,11 +14,13 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::siege::namespace;
+
 /// The environment variable that marks this program inside its namespace. Its value identifies the outer namespace.
 const OUTSIDE: &str = "CHAOS_OUTSIDE";
 
 /// The file that identifies the mount namespace of this process.
-const OWN_NAMESPACE: &str = "/proc/self/ns/mnt";
+const NAMESPACE: &str = "/proc/self/ns/mnt";
 
 /// The limit of the file system while it is not full, as tmpfs(5) has it.
 const SIZE: &str = "size=50%";
@@ -33,12 +35,7 @@ pub(crate) struct StateDisk(PathBuf);
 /// # Errors
 /// Returns an error if that is impossible.
 pub(crate) fn enter_namespace() -> Result<()> {
-    let own = fs::read_link(OWN_NAMESPACE).context("cannot identify the mount namespace")?;
-    if let Some(outside) = env::var_os(OUTSIDE) {
-        ensure!(
-            outside != own.as_os_str(),
-            "{OUTSIDE} is set, but this is not another mount namespace: unset it"
-        );
+    if namespace::is_inside_of(NAMESPACE, OUTSIDE)? {
         return Ok(());
     }
     let mut command = Command::new("unshare");
@@ -48,7 +45,8 @@ pub(crate) fn enter_namespace() -> Result<()> {
     let program = env::current_exe().context("cannot locate this program")?;
     command.args(["--mount", "--propagation", "private", "--"]).arg(program).args(env::args_os().skip(1));
     // It returns only if it fails.
-    Err(command.env(OUTSIDE, own).exec()).context("cannot run unshare (package util-linux)")
+    Err(command.env(OUTSIDE, namespace::own(NAMESPACE)?).exec())
+        .context("cannot run unshare (package util-linux)")
 }
 
 impl StateDisk {

@@ -3,19 +3,28 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::{Context, Result};
 use serde::Serialize;
 use shoal_compare::description::ChaosOptions;
 
 /// A way to disturb a tracker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
     /// It is stopped for a while (SIGSTOP) and continued (SIGCONT).
+    #[default]
     Pause,
     /// It writes its state.
     Snapshot,
     /// Its disk is full while it writes its state.
     DiskFull,
+    /// It reads its configuration again several times (SIGHUP), each time with other networks and limits, which do not concern the
+    /// load.
+    Reload,
+    /// It reads a configuration with a limit that the load exceeds, one that denies a source of the load, and one with neither.
+    Deny,
+    /// Its network interface goes down and up.
+    Down,
     /// It hands over to a new process.
     Upgrade,
     /// It is asked to exit (SIGTERM), and started again when it has.
@@ -28,43 +37,32 @@ pub enum EventKind {
     Truncate,
 }
 
-/// Why a text is not an event, or an event is impossible.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownEvent(String);
-
 impl EventKind {
-    /// All events, in the order of a run. Those that damage the state come last.
-    pub const ALL: [Self; 8] = [
-        Self::Pause,
-        Self::Snapshot,
-        Self::DiskFull,
-        Self::Upgrade,
-        Self::Restart,
-        Self::Kill,
-        Self::Damage,
-        Self::Truncate,
+    /// All events with their names, in the order of a run. Those that damage the state come last.
+    pub const ALL: [(Self, &'static str); 11] = [
+        (Self::Pause, "pause"),
+        (Self::Snapshot, "snapshot"),
+        (Self::DiskFull, "disk-full"),
+        (Self::Reload, "reload"),
+        (Self::Deny, "deny"),
+        (Self::Down, "down"),
+        (Self::Upgrade, "upgrade"),
+        (Self::Restart, "restart"),
+        (Self::Kill, "kill"),
+        (Self::Damage, "damage"),
+        (Self::Truncate, "truncate"),
     ];
 
     /// Returns its name.
-    #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Pause => "pause",
-            Self::Snapshot => "snapshot",
-            Self::DiskFull => "disk-full",
-            Self::Upgrade => "upgrade",
-            Self::Restart => "restart",
-            Self::Kill => "kill",
-            Self::Damage => "damage",
-            Self::Truncate => "truncate",
-        }
+        Self::ALL.iter().find(|(event, _)| *event == self).map_or("", |(_, name)| *name)
     }
 
     /// Returns the key that a description lacks for this event, if it lacks one.
-    #[must_use]
     pub fn missing_key(self, options: &ChaosOptions) -> Option<&'static str> {
         let (is_there, key) = match self {
             Self::Pause | Self::Restart | Self::Kill => (true, ""),
+            Self::Reload | Self::Deny | Self::Down => (options.full_load, "chaos.full_load"),
             Self::Snapshot => (options.snapshot.is_some(), "chaos.snapshot"),
             Self::DiskFull if options.state.is_some() => (options.snapshot.is_some(), "chaos.snapshot"),
             Self::DiskFull | Self::Damage | Self::Truncate => (options.state.is_some(), "chaos.state"),
@@ -76,9 +74,12 @@ impl EventKind {
     }
 
     /// Returns the events that a tracker of this description supports.
-    #[must_use]
     pub fn supported(options: &ChaosOptions) -> Vec<Self> {
-        Self::ALL.into_iter().filter(|event| event.missing_key(options).is_none()).collect()
+        Self::ALL
+            .into_iter()
+            .map(|(event, _)| event)
+            .filter(|event| event.missing_key(options).is_none())
+            .collect()
     }
 }
 
@@ -89,19 +90,11 @@ impl fmt::Display for EventKind {
 }
 
 impl FromStr for EventKind {
-    type Err = UnknownEvent;
+    type Err = anyhow::Error;
 
-    fn from_str(name: &str) -> Result<Self, UnknownEvent> {
-        let found = Self::ALL.into_iter().find(|event| event.name() == name);
-        found.ok_or_else(|| UnknownEvent(name.to_owned()))
+    fn from_str(name: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|(_, known)| *known == name);
+        let names = Self::ALL.map(|(_, name)| name).join(", ");
+        Ok(found.with_context(|| format!("there is no event {name:?}: use {names}"))?.0)
     }
 }
-
-impl fmt::Display for UnknownEvent {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = EventKind::ALL.map(EventKind::name).join(", ");
-        write!(out, "there is no event {:?}: use {names}", self.0)
-    }
-}
-
-impl std::error::Error for UnknownEvent {}

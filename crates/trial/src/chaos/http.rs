@@ -15,8 +15,8 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use shoal_load::{Arrivals, info_hash, nanoseconds};
+use shoal_testkit::client::http::Response;
 
-use crate::chaos::http_response::{Response, parse};
 use crate::chaos::load::{LoadPlan, Shared, take, torrent_of_peer};
 use crate::chaos::record::{Ledger, Outcome};
 
@@ -168,9 +168,9 @@ impl HttpLane {
             }
             return;
         };
-        match parse(received, end.is_some()) {
-            Response::Complete { length, is_refusal, closes } => {
-                let outcome = if is_refusal { Outcome::Refused } else { Outcome::Answered };
+        match Response::decode(received, end.is_some()) {
+            Ok(Some((response, length))) => {
+                let outcome = if response.refusal().is_some() { Outcome::Refused } else { Outcome::Answered };
                 received.drain(..length);
                 let now_ns = shared.clock.now_ns();
                 if let Some(record) = self.ledger.answer(number, now_ns, outcome) {
@@ -179,18 +179,19 @@ impl HttpLane {
                 if !received.is_empty() {
                     self.ledger.answer(number, now_ns, outcome);
                 }
-                if closes || end.is_some() || !self.keeps_alive || !self.slots[slot].received.is_empty() {
+                let is_reusable = response.keep_alive && end.is_none() && self.keeps_alive;
+                if !is_reusable || !self.slots[slot].received.is_empty() {
                     self.close(slot);
                 }
                 self.slots[slot].request = None;
                 self.free.push(slot);
             }
-            Response::Malformed => {
+            Err(_) => {
                 self.ledger.malformed += 1;
                 self.end(slot, Outcome::Closed);
             }
-            Response::Incomplete if received.len() > RESPONSE_BYTES_MAX => self.end(slot, Outcome::Closed),
-            Response::Incomplete => {
+            Ok(None) if received.len() > RESPONSE_BYTES_MAX => self.end(slot, Outcome::Closed),
+            Ok(None) => {
                 if let Some(outcome) = end {
                     self.end(slot, outcome);
                 }

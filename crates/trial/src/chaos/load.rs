@@ -51,7 +51,6 @@ pub struct Load {
 
 impl LoadPlan {
     /// Returns how many peers announce again and again to `torrents` torrents. They divide evenly among the sockets.
-    #[must_use]
     pub fn load_peers_for(torrents: u32) -> usize {
         let peers = usize::try_from(torrents / 2).unwrap_or(LOAD_PEERS_MAX).clamp(SOCKETS, LOAD_PEERS_MAX);
         peers / SOCKETS * SOCKETS
@@ -93,7 +92,6 @@ impl Load {
     }
 
     /// Returns the time since the load began, in nanoseconds.
-    #[must_use]
     pub fn now_ns(&self) -> u64 {
         self.shared.clock.now_ns()
     }
@@ -105,13 +103,11 @@ impl Load {
     }
 
     /// Returns when the last request was due that has an answer, or 0.
-    #[must_use]
     pub fn last_answered_due_ns(&self) -> u64 {
         self.shared.last_answered_due_ns.load(Ordering::Relaxed)
     }
 
     /// Returns the ports of its UDP sockets.
-    #[must_use]
     pub fn udp_ports(&self) -> &[u16] {
         &self.udp_ports
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::chaos::record::{Lane, Ledger, Outcome, Record};
 use crate::chaos::result::{LaneResult, Latency, WebSocketEnd, WebSocketResult};
+use crate::measure::percentile;
 
 /// The time around an event, in nanoseconds since the load began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +27,6 @@ impl Window {
 }
 
 /// Returns the figures of a lane.
-#[must_use]
 pub fn lane(lane: Lane, ledger: &Ledger, window: &Window, timeout: Duration) -> LaneResult {
     let due = || ledger.iter().filter(|record| window.contains(record.due_ns));
     let count = |counts: &dyn Fn(&Record) -> bool| due().filter(|record| counts(record)).count() as u64;
@@ -55,14 +55,12 @@ pub fn lane(lane: Lane, ledger: &Ledger, window: &Window, timeout: Duration) -> 
 }
 
 /// Returns when the first request was due, from `since_ns` on, that was answered.
-#[must_use]
 pub fn first_answered_ns(ledgers: &[(Lane, Ledger)], since_ns: u64) -> Option<u64> {
     let records = ledgers.iter().flat_map(|(_, ledger)| ledger.iter());
     records.filter(|record| record.due_ns >= since_ns).filter_map(Record::answered_ns).min()
 }
 
 /// Returns the WebSockets that ended around an event.
-#[must_use]
 pub fn websockets(ends: &[WebSocketEnd], window: &Window) -> WebSocketResult {
     let ends: Vec<&WebSocketEnd> = ends.iter().filter(|end| window.contains(end.at_ns)).collect();
     let mut codes = BTreeMap::new();
@@ -76,7 +74,6 @@ pub fn websockets(ends: &[WebSocketEnd], window: &Window) -> WebSocketResult {
 }
 
 /// Returns the answers in each of `buckets` equal parts of a window.
-#[must_use]
 pub fn answers_over_time(ledger: &Ledger, window: &Window, buckets: usize) -> Vec<u64> {
     let mut answers = vec![0; buckets];
     let length_ns = u128::from(window.ended_ns - window.began_ns).max(1);
@@ -89,7 +86,6 @@ pub fn answers_over_time(ledger: &Ledger, window: &Window, buckets: usize) -> Ve
 }
 
 /// Converts nanoseconds to milliseconds.
-#[must_use]
 pub fn milliseconds(ns: u64) -> f64 {
     Duration::from_nanos(ns).as_secs_f64() * 1000.0
 }
@@ -108,10 +104,7 @@ fn longest_gap_ns(ledger: &Ledger, window: &Window) -> u64 {
 fn latency<'r>(records: impl Iterator<Item = &'r Record>) -> Latency {
     let mut latencies_us: Vec<u32> = records.map(|record| record.latency_us).collect();
     latencies_us.sort_unstable();
-    let at = |percent: usize| {
-        let rank = (latencies_us.len() * percent).div_ceil(100).saturating_sub(1);
-        latencies_us.get(rank).copied().unwrap_or(0)
-    };
+    let at = |percent| percentile(&latencies_us, percent);
     Latency { answers: latencies_us.len() as u64, p50_us: at(50), p99_us: at(99) }
 }
 

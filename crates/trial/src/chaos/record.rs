@@ -68,13 +68,11 @@ pub struct Ledger {
 
 impl Record {
     /// Returns when the first answer came, if one came.
-    #[must_use]
     pub fn answered_ns(&self) -> Option<u64> {
         (self.answers > 0).then(|| self.due_ns.saturating_add(u64::from(self.latency_us) * 1000))
     }
 
     /// Returns whether it has had an answer within `timeout`, even if that is a refusal.
-    #[must_use]
     pub fn is_answered_within(&self, timeout: Duration) -> bool {
         self.answers > 0 && u128::from(self.latency_us) <= timeout.as_micros()
     }
@@ -95,7 +93,6 @@ impl Ledger {
     }
 
     /// Returns a request by its number.
-    #[must_use]
     pub fn find(&mut self, number: u32) -> Option<&mut Record> {
         let number = usize::try_from(number).ok()?;
         self.chunks.get_mut(number / CHUNK)?.get_mut(number % CHUNK)
@@ -126,13 +123,11 @@ impl Ledger {
     }
 
     /// Returns the number of requests.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }
 
     /// Returns whether there is no request.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }

@@ -1,20 +1,20 @@
 //! The report: a table for the terminal, and a folder with the result, a page and a plot for each event.
 
 use std::fmt::Write;
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use comfy_table::{Cell, CellAlignment, Table, presets};
 
+use crate::chaos::account::Account;
 use crate::chaos::plot;
 use crate::chaos::record::Lane;
-use crate::chaos::result::{ChaosResult, EventResult, LaneResult, Latency};
+use crate::chaos::result::{ChaosResult, EventResult, LaneResult, Latency, PeerCounts};
 use crate::chaos::run::Outcome;
+use crate::write_file;
 
 impl Lane {
     /// Returns its name for reports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "UDP",
@@ -39,7 +39,6 @@ const HEADER: [&str; 10] = [
 ];
 
 /// Returns the result as text for a terminal.
-#[must_use]
 pub fn text(result: &ChaosResult) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_header(HEADER);
@@ -62,17 +61,15 @@ pub fn text(result: &ChaosResult) -> String {
 /// # Errors
 /// Returns an error if a file cannot be written.
 pub fn write(outcome: &Outcome, json: &str, folder: &Path) -> Result<()> {
-    let write = |name: &str, text: &str| {
-        let file = folder.join(name);
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
-    };
-    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    write("result.json", json)?;
+    write_file(folder, "result.json", json)?;
     for (number, (event, (window, answers))) in outcome.result.events.iter().zip(&outcome.answers).enumerate()
     {
-        write(&plot_name(number, event), &plot::answers(event.event, window, answers)?)?;
+        if answers.is_empty() {
+            continue;
+        }
+        write_file(folder, &plot_name(number, event), &plot::answers(event.event, window, answers)?)?;
     }
-    write("README.md", &page(&outcome.result))
+    write_file(folder, "README.md", &page(&outcome.result))
 }
 
 fn page(result: &ChaosResult) -> String {
@@ -83,9 +80,10 @@ fn page(result: &ChaosResult) -> String {
     rows(result).iter().for_each(|cells| out += &row(cells));
     let _ = writeln!(out, "\n{}\n", notes(result));
     for (number, event) in result.events.iter().enumerate() {
-        let name = event.event.name();
-        let _ =
-            writeln!(out, "## {name}\n\n{}\n\n![answers]({})\n", verdict(event), plot_name(number, event));
+        let _ = writeln!(out, "## {}\n\n{}\n", event.event, verdict(event));
+        if !event.lanes.is_empty() {
+            let _ = writeln!(out, "![answers]({})\n", plot_name(number, event));
+        }
     }
     out
 }
@@ -99,21 +97,19 @@ fn title(result: &ChaosResult) -> String {
     let version = result.version.as_ref().map(|version| format!(" ({version})")).unwrap_or_default();
     let rates = settings.rates.iter().map(|(lane, rate)| format!("{rate:.0} by {}", lane.name()));
     let rates: Vec<String> = rates.collect();
+    let rates = if rates.is_empty() { "as many as it answers".to_owned() } else { rates.join(", ") };
     format!(
-        "{}{version}: {} torrents, {} peers; requests a second: {}",
-        result.tracker,
-        settings.torrents,
-        settings.peers,
-        rates.join(", ")
+        "{}{version}: {} torrents, {} peers; requests a second: {rates}",
+        result.tracker, settings.torrents, settings.peers
     )
 }
 
 fn rows(result: &ChaosResult) -> Vec<[String; 10]> {
     let of_event = |event: &EventResult| {
         let lanes = event.lanes.iter().enumerate();
-        lanes
-            .map(|(index, lane)| row(if index == 0 { event.event.name() } else { "" }, lane))
-            .collect::<Vec<_>>()
+        let lanes = lanes.map(|(index, lane)| row(if index == 0 { event.event.name() } else { "" }, lane));
+        let account = event.account.iter().map(|account| row_of_account(event.event.name(), account));
+        lanes.chain(account).collect::<Vec<_>>()
     };
     result.events.iter().flat_map(of_event).collect()
 }
@@ -145,14 +141,40 @@ fn row(event: &str, lane: &LaneResult) -> [String; 10] {
     ]
 }
 
+fn row_of_account(event: &str, account: &Account) -> [String; 10] {
+    let drops = account.drops.iter().map(|(counter, count)| format!("{counter} {count}"));
+    let unaccounted = Some(account.unaccounted).filter(|count| *count != 0);
+    let reasons = drops.chain(unaccounted.map(|count| format!("unaccounted {count}")));
+    let (lost, none) = (account.sent.saturating_sub(account.replied), || "–".to_owned());
+    [
+        event.to_owned(),
+        "UDP, full load".to_owned(),
+        account.sent.to_string(),
+        lost.to_string(),
+        none(),
+        account.errors.to_string(),
+        none(),
+        none(),
+        none(),
+        reasons.collect::<Vec<_>>().join(", "),
+    ]
+}
+
 /// Returns the verdict about an event, as a paragraph.
 fn verdict(event: &EventResult) -> String {
     let mark = if event.passed() { "passed" } else { "FAILED" };
     let mut words = vec![format!("took {:.0} ms", event.took_ms)];
     words.extend(event.first_answer_ms.map(|ms| format!("first answer after {ms:.0} ms")));
-    words.push(event.peers.map_or("peers not counted".to_owned(), |peers| {
-        format!("peers {} → {} (in {} torrents)", peers.before, peers.after, peers.torrents)
-    }));
+    match (&event.account, event.peers) {
+        (Some(account), _) => words.push(format!(
+            "{:.0} replies a second; {}/{} frames free; {} unaccounted",
+            account.responses_per_s, account.frames_free, account.frames, account.unaccounted
+        )),
+        (None, Some(PeerCounts { torrents, before, after })) => {
+            words.push(format!("peers {before} → {after} (in {torrents} torrents)"));
+        }
+        (None, None) => words.push("peers not counted".to_owned()),
+    }
     if let Some(websockets) = &event.websockets {
         let codes: Vec<String> =
             websockets.codes.iter().map(|(code, count)| format!("{count} with code {code}")).collect();
@@ -185,10 +207,20 @@ fn verdict(event: &EventResult) -> String {
 fn notes(result: &ChaosResult) -> String {
     let settings = &result.settings;
     let mut words = vec![format!(
-        "The fill took {:.1} s. A request counts as lost after {} ms without an answer. The load sent no request more \
-         than {:.1} ms late: gaps shorter than that may be its own.",
-        settings.fill_s, settings.timeout_ms, result.load_late_ms
+        "The fill took {:.1} s. A request counts as lost after {} ms without an answer.",
+        settings.fill_s, settings.timeout_ms
     )];
+    let accounts = || result.events.iter().filter_map(|event| event.account.as_ref());
+    words.push(if accounts().next().is_none() {
+        let late_ms = result.load_late_ms;
+        format!("The load sent no request more than {late_ms:.1} ms late: gaps shorter than that may be its own.")
+    } else {
+        let sum = |of: fn(&Account) -> u64| accounts().map(of).sum::<u64>();
+        let unaccounted: i64 = accounts().map(|account| account.unaccounted).sum();
+        let (sent, replied) = (sum(|account| account.sent), sum(|account| account.replied));
+        let events = result.events.len();
+        format!("In {events} events, {sent} requests had {replied} replies, and {unaccounted} were unaccounted for.")
+    });
     words.extend(
         settings.most_per_s.map(|most| format!("In a closed loop over UDP it answered {most:.0} a second.")),
     );

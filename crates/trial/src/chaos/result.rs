@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::chaos::account::Account;
 use crate::chaos::event::EventKind;
 use crate::chaos::record::Lane;
 use crate::chaos::threshold::Finding;
+use crate::measure::ratio;
 
 /// The version of the JSON.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -55,7 +57,7 @@ pub struct Settings {
 }
 
 /// An event, and what was lost in it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct EventResult {
     /// Which one.
     pub event: EventKind,
@@ -68,6 +70,9 @@ pub struct EventResult {
     pub lanes: Vec<LaneResult>,
     /// The peers of a sample of torrents that the load does not touch.
     pub peers: Option<PeerCounts>,
+    /// The account of the requests of full load.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
     /// The WebTorrent clients.
     pub websockets: Option<WebSocketResult>,
     /// Datagrams that this host dropped.
@@ -168,7 +173,6 @@ pub struct Drops {
 
 impl ChaosResult {
     /// Returns whether every event was carried out and every figure is within its threshold.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.failure.is_none() && self.events.iter().all(EventResult::passed)
     }
@@ -176,7 +180,6 @@ impl ChaosResult {
 
 impl EventResult {
     /// Returns whether it was carried out and every figure is within its threshold.
-    #[must_use]
     pub fn passed(&self) -> bool {
         self.failure.is_none() && self.findings.iter().all(Finding::passed)
     }
@@ -184,10 +187,7 @@ impl EventResult {
 
 impl PeerCounts {
     /// Returns the share of the peers that were lost, in percent.
-    #[must_use]
     pub fn lost_percent(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "a percentage needs no more than 2^53")]
-        let share = self.before.saturating_sub(self.after) as f64 / self.before.max(1) as f64;
-        100.0 * share
+        100.0 * ratio(self.before.saturating_sub(self.after), self.before)
     }
 }

@@ -7,20 +7,20 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use shoal_compare::load::LoadSpec;
 use shoal_compare::topology::{allowed, keep_on};
-use shoal_load::{Clock, Pace, Plan, Progress, Report, Stop, Watch, udp};
+use shoal_load::{Clock, Pace, Plan, Progress, Report, Session, Stop, Watch, nanoseconds, udp};
 
+use crate::chaos::counters::Counters;
 use crate::chaos::disk;
 use crate::chaos::event::EventKind;
+use crate::chaos::full_load::FullLoad;
 use crate::chaos::load::{Load, LoadPlan};
 use crate::chaos::measure::{self, Window, milliseconds};
 use crate::chaos::record::{Lane, Ledger};
-use crate::chaos::result::{
-    ChaosResult, Drops, EventResult, PeerCounts, SCHEMA_VERSION, Settings, WebSocketEnd,
-};
+use crate::chaos::result::{ChaosResult, EventResult, PeerCounts, SCHEMA_VERSION, Settings, WebSocketEnd};
 use crate::chaos::sample::Sample;
 use crate::chaos::socket_drops;
 use crate::chaos::threshold::{Threshold, judge};
-use crate::chaos::tracker::{Subject, Tracker};
+use crate::chaos::tracker::{DENIED, Subject, Tracker};
 use crate::chaos::websocket::WebSockets;
 
 /// A run against one tracker.
@@ -28,9 +28,9 @@ use crate::chaos::websocket::WebSockets;
 pub struct ChaosPlan {
     /// The tracker.
     pub subject: Subject,
-    /// The torrents and peers of the fill.
+    /// The torrents and peers of the fill, and the network.
     pub load: LoadSpec,
-    /// Requests a second of each lane.
+    /// Requests a second of each lane. Full load has none.
     pub rates: Vec<(Lane, f64)>,
     /// The rate over UDP as a share of what the tracker answers in a closed loop, instead of that in `rates`.
     pub share: Option<f64>,
@@ -42,6 +42,8 @@ pub struct ChaosPlan {
     pub timeout: Duration,
     /// The events, in their order.
     pub events: Vec<EventKind>,
+    /// They are repeated until this time is over.
+    pub duration: Duration,
     /// The time of load before an event, and after it.
     pub settle: Duration,
     /// The length of a pause.
@@ -86,17 +88,19 @@ const BUCKETS: usize = 300;
 const CLOSED_WINDOW: usize = 256;
 const CLOSED_TIME: Duration = Duration::from_secs(3);
 
-/// The observations of an event while the load went on.
+/// How long a configuration is in force, and how long the interface is down.
+const BRIEFLY: Duration = Duration::from_secs(1);
+
+/// A limit of connection ids that full load exceeds, and one that it does not.
+const CONNECTS_FEW: u32 = 1000;
+const CONNECTS_MANY: u32 = 1_000_000;
+
+/// An event while the load went on, whose figures are still to be computed.
 struct Seen {
-    event: EventKind,
     window: Window,
     /// When the new process was started, or the pause ended.
     started_ns: Option<u64>,
-    peers: Option<PeerCounts>,
-    drops: Drops,
-    state_bytes: Option<u64>,
-    note: Option<String>,
-    failure: Option<String>,
+    result: EventResult,
 }
 
 /// The actions of an event.
@@ -137,8 +141,9 @@ fn start_and_run(
 ) -> Result<Outcome> {
     observer(&RunEvent::Starting);
     let disk_may_be_full = plan.events.contains(&EventKind::DiskFull);
-    let mut tracker = Tracker::start(&plan.subject, &plan.load, disk_may_be_full)?;
-    let (fill_s, most_per_s) = fill(plan, &mut tracker, cancel, observer)?;
+    let tracker = Tracker::start(&plan.subject, &plan.load, disk_may_be_full)?;
+    let (session, fill_s, most_per_s) = fill(plan, &tracker, cancel, observer)?;
+    let session = plan.load.at_driver.then_some(session);
     let mut rates = plan.rates.clone();
     if let (Some(share), Some(most)) = (plan.share, most_per_s) {
         let udp = rates.iter_mut().filter(|(lane, _)| *lane == Lane::Udp);
@@ -165,47 +170,51 @@ fn start_and_run(
         timeout: plan.timeout,
     };
     let load = Load::start(&load_plan).context("the load cannot be started")?;
-    let websockets = WebSockets::open(tracker.address, plan.websockets, &load).map_err(anyhow::Error::msg)?;
-    let sample = Sample::new(tracker.address, plan.load.seed, population.torrents, plan.sample);
-    let mut stage = Stage { plan, tracker, load, sample, seen: Vec::new() };
+    let websockets = WebSockets::open(tracker.address, plan.websockets, &load)?;
+    // The addresses of its client are those of the loopback interface.
+    let sample = if session.is_none() { plan.sample } else { 0 };
+    let sample = Sample::new(tracker.address, plan.load.seed, population.torrents, sample);
+    let mut stage = Stage { plan, tracker, load, sample, session, seen: Vec::new() };
     let failure = stage.all_events(cancel, observer).err().map(|error| format!("{error:#}"));
     observer(&RunEvent::Computing);
     let Stage { load, seen, tracker, .. } = stage;
     let ends = websockets.end();
     let ledgers = load.end();
     drop(tracker);
-    let result = ChaosResult {
-        schema_version: SCHEMA_VERSION,
-        tracker: plan.subject.description.title.clone(),
-        version: plan.subject.installation.version.clone(),
-        settings,
-        events: seen.iter().map(|seen| event_result(plan, seen, &ledgers, &ends)).collect(),
-        malformed: ledgers.iter().map(|(_, ledger)| ledger.malformed).sum(),
-        load_late_ms: milliseconds(ledgers.iter().map(|(_, ledger)| ledger.latest_ns).max().unwrap_or(0)),
-        failure,
-    };
     let over_time = |window: &Window| {
         let lane =
             |(lane, ledger): &(Lane, Ledger)| (*lane, measure::answers_over_time(ledger, window, BUCKETS));
         (*window, ledgers.iter().map(lane).collect())
     };
-    Ok(Outcome { result, answers: seen.iter().map(|seen| over_time(&seen.window)).collect() })
+    let answers = seen.iter().map(|seen| over_time(&seen.window)).collect();
+    let result = ChaosResult {
+        schema_version: SCHEMA_VERSION,
+        tracker: plan.subject.description.title.clone(),
+        version: plan.subject.installation.version.clone(),
+        settings,
+        events: seen.into_iter().map(|seen| seen.computed(plan, &ledgers, &ends)).collect(),
+        malformed: ledgers.iter().map(|(_, ledger)| ledger.malformed).sum(),
+        load_late_ms: milliseconds(ledgers.iter().map(|(_, ledger)| ledger.latest_ns).max().unwrap_or(0)),
+        failure,
+    };
+    Ok(Outcome { result, answers })
 }
 
 /// Announces all peers, and measures the most that the tracker answers if a share of it is asked for. Returns the time of
-/// the fill in seconds, and the replies a second.
+/// the fill in seconds, and the replies a second, after the session.
 fn fill(
     plan: &ChaosPlan,
-    tracker: &mut Tracker,
+    tracker: &Tracker,
     cancel: &AtomicBool,
     observer: &mut dyn FnMut(&RunEvent<'_>),
-) -> Result<(f64, Option<f64>)> {
+) -> Result<(Session, f64, Option<f64>)> {
     let load: Plan = plan.load.plan(tracker.address, &plan.subject.assignment, false);
     let mut session = None;
     let patience = plan.subject.description.start_patience();
     let (clock, mut refusal) = (Clock::start(), None);
     while session.is_none() {
-        match udp::open(&load) {
+        let hook = tracker.network.hook();
+        match hook.map_or_else(|| udp::open(&load), |hook| udp::open_at_driver(&load, hook)) {
             Ok(opened) => session = Some(opened),
             Err(error) => refusal = Some(error),
         }
@@ -226,7 +235,8 @@ fn fill(
         let report = session.run(pace, stop, &mut Watch { cancel, progress: &mut progress });
         check(&report).map(|()| report.responses_per_s)
     });
-    Ok((filled.elapsed_s, most_per_s.transpose()?))
+    let most_per_s = most_per_s.transpose()?;
+    Ok((session, filled.elapsed_s, most_per_s))
 }
 
 fn check(report: &Report) -> Result<()> {
@@ -243,6 +253,8 @@ struct Stage<'p> {
     tracker: Tracker,
     load: Load,
     sample: Sample,
+    /// The generator of full load, between two events.
+    session: Option<Session>,
     seen: Vec<Seen>,
 }
 
@@ -252,7 +264,11 @@ impl Stage<'_> {
         if self.tracker.can_snapshot() {
             self.tracker.snapshot().context("the first snapshot")?;
         }
-        for (index, event) in self.plan.events.iter().enumerate() {
+        let (events, end_ns) = (&self.plan.events, self.load.now_ns() + nanoseconds(self.plan.duration));
+        for (index, event) in events.iter().cycle().enumerate() {
+            if index >= events.len() && self.load.now_ns() >= end_ns {
+                break;
+            }
             ensure!(!cancel.load(Ordering::Relaxed), "interrupted");
             observer(&RunEvent::Event(*event, index));
             self.event(*event)?;
@@ -267,38 +283,55 @@ impl Stage<'_> {
         }
         let before = self.sample.count();
         let drops = socket_drops::read(self.load.udp_ports());
+        let full_load = self.session.take().map(|session| FullLoad::begin(session, &self.tracker));
+        let mut full_load = full_load.transpose()?;
         let began_ns = self.load.now_ns();
         thread::sleep(self.plan.settle);
+        if let Some(full_load) = &mut full_load {
+            full_load.look(&self.tracker)?;
+        }
         let acted_ns = self.load.now_ns();
         let done = self.act(event);
         let done_ns = self.load.now_ns();
-        if !self.tracker.is_running() {
+        let has_ended = !self.tracker.is_running();
+        if has_ended {
             self.tracker.start_again()?;
             self.wait_for_answer(self.load.now_ns())?;
         }
         thread::sleep(self.plan.settle);
         let ended_ns = self.load.now_ns();
         let drops = socket_drops::read(self.load.udp_ports()).since(drops);
-        let (done, failure) = match done {
+        let (done, mut failure) = match done {
+            Ok(_) if has_ended => (Done::default(), Some("the tracker ended".to_owned())),
             Ok(done) => (done, None),
             Err(error) => (Done::default(), Some(format!("{error:#}"))),
         };
+        let mut account = None;
+        if let Some(full_load) = full_load {
+            let until_start = done.started_ns.map(|ns| Duration::from_nanos(ns.saturating_sub(acted_ns)));
+            let (session, of_event, fault) = full_load.end(event, until_start, &self.tracker)?;
+            (self.session, account, failure) = (Some(session), Some(of_event), failure.or(fault));
+        }
         let (peers, scrape_failure) = match (before, self.sample.count()) {
             (Ok(before), Ok(after)) => {
-                (Some(PeerCounts { torrents: self.sample.len(), before, after }), None)
+                let peers = PeerCounts { torrents: self.sample.len(), before, after };
+                (Some(peers).filter(|peers| peers.torrents > 0), None)
             }
             (Err(error), _) | (_, Err(error)) => (None, Some(error)),
         };
-        self.seen.push(Seen {
+        let result = EventResult {
             event,
-            window: Window { began_ns, acted_ns, done_ns, ended_ns },
-            started_ns: done.started_ns,
+            took_ms: milliseconds(done_ns - acted_ns),
             peers,
+            account,
             drops,
             state_bytes: self.tracker.state_file().map(|(_, size)| size),
             note: done.note.or(scrape_failure),
             failure,
-        });
+            ..EventResult::default()
+        };
+        let window = Window { began_ns, acted_ns, done_ns, ended_ns };
+        self.seen.push(Seen { window, started_ns: done.started_ns, result });
         Ok(())
     }
 
@@ -308,6 +341,21 @@ impl Stage<'_> {
                 self.tracker.pause(self.plan.pause);
                 self.answer_of(None)
             }
+            EventKind::Reload => {
+                for variant in 0..4 {
+                    self.tracker.reload(None, CONNECTS_MANY - variant)?;
+                    thread::sleep(BRIEFLY);
+                }
+                self.tracker.reload(None, 0).map(|()| Done::default())
+            }
+            EventKind::Deny => {
+                self.tracker.reload(None, CONNECTS_FEW)?;
+                thread::sleep(BRIEFLY);
+                self.tracker.reload(Some(DENIED), 0)?;
+                thread::sleep(BRIEFLY);
+                self.tracker.reload(None, 0).map(|()| Done::default())
+            }
+            EventKind::Down => self.tracker.interrupt(BRIEFLY).map(|()| Done::default()),
             EventKind::Restart => self.stop_and_start(|_| Ok(None)),
             EventKind::Damage => self.stop_and_start(|tracker| {
                 tracker.damage(disk::change_a_byte)?;
@@ -328,10 +376,7 @@ impl Stage<'_> {
                 self.tracker.upgrade()?;
                 self.answer_of(None)
             }
-            EventKind::Snapshot => {
-                self.tracker.snapshot()?;
-                Ok(Done::default())
-            }
+            EventKind::Snapshot => self.tracker.snapshot().map(|()| Done::default()),
             EventKind::DiskFull => {
                 self.tracker.disk()?.fill()?;
                 let refused = self.tracker.snapshot().err();
@@ -363,21 +408,22 @@ impl Stage<'_> {
     }
 
     /// Waits for an answer to a request that was due from now on.
-    fn answer_of(&mut self, note: Option<String>) -> Result<Done> {
+    fn answer_of(&self, note: Option<String>) -> Result<Done> {
         let started_ns = self.load.now_ns();
         self.wait_for_answer(started_ns)?;
         Ok(Done { started_ns: Some(started_ns), note })
     }
 
     /// Waits for an answer to a request that was due at `since_ns` or later.
-    fn wait_for_answer(&mut self, since_ns: u64) -> Result<()> {
+    fn wait_for_answer(&self, since_ns: u64) -> Result<()> {
+        if self.plan.load.at_driver {
+            return Counters::read(&self.tracker).map(drop);
+        }
         let patience = self.plan.subject.description.start_patience();
-        let load = &self.load;
-        let is_decided =
-            |tracker: &mut Tracker| load.last_answered_due_ns() >= since_ns || !tracker.is_running();
-        let answered = self.tracker.wait_until(patience, is_decided);
-        let has_answered = self.load.last_answered_due_ns() >= since_ns;
-        ensure!(has_answered || !answered, "the tracker ended{}", self.tracker.last_words());
+        let has_answered = || self.load.last_answered_due_ns() >= since_ns;
+        let is_decided = self.tracker.wait_until(patience, || has_answered() || !self.tracker.is_running());
+        let has_answered = has_answered();
+        ensure!(has_answered || !is_decided, "the tracker ended{}", self.tracker.last_words());
         let patience_s = patience.as_secs();
         ensure!(
             has_answered,
@@ -388,31 +434,17 @@ impl Stage<'_> {
     }
 }
 
-/// Computes the figures of an event.
-fn event_result(
-    plan: &ChaosPlan,
-    seen: &Seen,
-    ledgers: &[(Lane, Ledger)],
-    ends: &[WebSocketEnd],
-) -> EventResult {
-    let Seen { event, window, .. } = seen;
-    let lane = |(lane, ledger): &(Lane, Ledger)| measure::lane(*lane, ledger, window, plan.timeout);
-    let first_answer = |started_ns: u64| {
-        Some(milliseconds(measure::first_answered_ns(ledgers, started_ns)?.saturating_sub(started_ns)))
-    };
-    let mut result = EventResult {
-        event: *event,
-        took_ms: milliseconds(window.done_ns - window.acted_ns),
-        first_answer_ms: seen.started_ns.and_then(first_answer),
-        lanes: ledgers.iter().map(lane).collect(),
-        peers: seen.peers,
-        websockets: (plan.websockets > 0).then(|| measure::websockets(ends, window)),
-        drops: seen.drops,
-        state_bytes: seen.state_bytes,
-        note: seen.note.clone(),
-        failure: seen.failure.clone(),
-        findings: Vec::new(),
-    };
-    result.findings = judge(&result, &plan.thresholds);
-    result
+impl Seen {
+    /// Computes the figures of the event.
+    fn computed(self, plan: &ChaosPlan, ledgers: &[(Lane, Ledger)], ends: &[WebSocketEnd]) -> EventResult {
+        let Self { window, started_ns, mut result } = self;
+        let first_answer_ns =
+            |started_ns| Some(measure::first_answered_ns(ledgers, started_ns)?.saturating_sub(started_ns));
+        result.first_answer_ms = started_ns.and_then(first_answer_ns).map(milliseconds);
+        let lane = |(lane, ledger): &(Lane, Ledger)| measure::lane(*lane, ledger, &window, plan.timeout);
+        result.lanes = ledgers.iter().map(lane).collect();
+        result.websockets = (plan.websockets > 0).then(|| measure::websockets(ends, &window));
+        result.findings = judge(&result, &plan.thresholds);
+        result
+    }
 }

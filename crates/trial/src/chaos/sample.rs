@@ -46,6 +46,9 @@ impl Sample {
     /// # Errors
     /// Returns an error, as a sentence, if the tracker does not answer or refuses.
     pub(crate) fn count(&self) -> Result<u64, String> {
+        if self.hashes.is_empty() {
+            return Ok(0);
+        }
         let client = Client::bind(CLIENT, self.target, TIMEOUT, 1);
         let client = client.map_err(|error| format!("no socket for scrapes: {error}"))?;
         self.hashes.chunks(HASHES).map(|hashes| count(&client, hashes)).sum()

@@ -8,7 +8,7 @@ use crate::chaos::result::Drops;
 pub(crate) fn read(ports: &[u16]) -> Drops {
     let sockets = fs::read_to_string("/proc/net/udp").unwrap_or_default();
     let counters = fs::read_to_string("/proc/net/snmp").unwrap_or_default();
-    let counter = |name| counter(&counters, name).unwrap_or(0);
+    let counter = |name| counter(&counters, "Udp", name).unwrap_or(0);
     Drops { own: of_ports(&sockets, ports), no_port: counter("NoPorts"), no_room: counter("RcvbufErrors") }
 }
 
@@ -35,9 +35,9 @@ fn of_ports(table: &str, ports: &[u16]) -> u64 {
     drops.sum()
 }
 
-/// Returns a counter of UDP: a line of names is followed by a line of values.
-fn counter(table: &str, name: &str) -> Option<u64> {
-    let mut lines = table.lines().filter(|line| line.starts_with("Udp: "));
+/// Returns a counter of a protocol: a line of names is followed by a line of values.
+pub(crate) fn counter(table: &str, protocol: &str, name: &str) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(": "));
     let (names, values) = (lines.next()?, lines.next()?);
     let column = names.split_whitespace().position(|column| column == name)?;
     values.split_whitespace().nth(column)?.parse().ok()
@@ -56,8 +56,11 @@ mod tests {
                        2: 0100007F:1B3A 00000000:0000 07 00000000:00000000 00:00000000 00000000 0 0 22 2 0 4\n";
         assert_eq!((of_ports(sockets, &[6969]), of_ports(sockets, &[6969, 6970])), (17, 21));
         let counters = "Icmp: A\nIcmp: 7\nUdp: InDatagrams NoPorts RcvbufErrors\nUdp: 1 2 3\n";
-        assert_eq!((counter(counters, "NoPorts"), counter(counters, "RcvbufErrors")), (Some(2), Some(3)));
-        assert_eq!(counter(counters, "Other"), None);
+        assert_eq!(
+            (counter(counters, "Udp", "NoPorts"), counter(counters, "Udp", "RcvbufErrors")),
+            (Some(2), Some(3))
+        );
+        assert_eq!(counter(counters, "Udp", "Other"), None);
     }
 
     #[test]

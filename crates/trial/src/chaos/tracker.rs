@@ -1,5 +1,6 @@
 //! The tracker under test: its folder, its process, and the signals and commands that disturb it.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,12 +11,13 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use shoal_compare::configuration;
 use shoal_compare::cpu_assignment::CpuAssignment;
 use shoal_compare::description::{ChaosOptions, Description, StopSignal};
 use shoal_compare::installation::Installation;
 use shoal_compare::load::LoadSpec;
+use shoal_compare::network::{Network, VethPair};
 use shoal_compare::port;
 use shoal_compare::process::{Process, Program};
 use shoal_compare::template::Values;
@@ -36,6 +38,16 @@ const UNDAMAGED: &str = "undamaged";
 /// Lines of its output in a message.
 const LAST_LINES: usize = 3;
 
+/// Addresses that full load comes from, the last of which is denied at times.
+pub(crate) const SOURCES: u8 = 16;
+pub(crate) const DENIED: Ipv4Addr = {
+    let [a, b, c, d] = VethPair::FIRST_SOURCE.octets();
+    Ipv4Addr::new(a, b, c, d + SOURCES - 1)
+};
+
+/// The number of denied networks that send nothing.
+const NETWORKS: u32 = 2000;
+
 /// A tracker that can take part.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -53,15 +65,19 @@ pub struct Subject {
 #[derive(Debug)]
 pub(crate) struct Tracker {
     pub(crate) address: SocketAddr,
+    pub(crate) control_port: u16,
     subject: Subject,
     program: Program,
     process: Process,
     values: Values,
+    /// The number of the configuration, which makes each list of networks another one.
+    reloads: u32,
     clock: Clock,
     disk: Option<StateDisk>,
     state: Option<PathBuf>,
     /// The file of its state that was damaged. Its content is in [`UNDAMAGED`].
     damaged: Option<PathBuf>,
+    pub(crate) network: Network,
     /// Its files. They are removed last.
     folder: TempDir,
 }
@@ -74,16 +90,16 @@ impl Tracker {
         // Some trackers switch to another user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let (port, control_port) = (port::free()?, port::free()?);
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let network = Network::new(load.network)?;
+        network.assign(&subject.assignment)?;
+        let address = SocketAddr::from((network.tracker_ip(), port));
         let workers = subject.assignment.tracker.len();
-        let mut values =
-            configuration::values(address, workers, &folder.path().display().to_string(), load, 0, "lo");
+        let (path, interface) = (folder.path().display().to_string(), network.tracker_interface());
+        let mut values = configuration::values(address, workers, &path, load, 0, interface);
         values.set("control_port", control_port);
+        set_limits(&mut values, 0, None, 0)?;
         let description = &subject.description;
-        for (name, text) in configuration::files(description, &values)? {
-            let file = folder.path().join(name);
-            fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        }
+        write_files(folder.path(), description, &values)?;
         if description.whitelist {
             configuration::write_whitelist(folder.path(), load)?;
         }
@@ -96,14 +112,30 @@ impl Tracker {
             folder: folder.path().to_owned(),
             processors: subject.assignment.tracker.clone(),
         };
-        let process = program.start().with_context(|| format!("cannot start {}", program.file.display()))?;
+        let process = network.on_tracker_side(|| program.start())?;
+        let process = process.with_context(|| format!("cannot start {}", program.file.display()))?;
         let (subject, clock) = (subject.clone(), Clock::start());
-        Ok(Self { address, subject, program, process, values, clock, disk, state, damaged: None, folder })
+        Ok(Self {
+            address,
+            control_port,
+            subject,
+            program,
+            process,
+            values,
+            reloads: 0,
+            clock,
+            disk,
+            state,
+            damaged: None,
+            network,
+            folder,
+        })
     }
 
     /// Starts it again.
     pub(crate) fn start_again(&mut self) -> Result<()> {
-        self.program.start_again(&mut self.process).context("cannot start the tracker again")
+        let Self { network, program, process, .. } = self;
+        network.on_tracker_side(|| program.start_again(process))?.context("cannot start the tracker again")
     }
 
     /// Returns whether any of its processes runs.
@@ -112,13 +144,12 @@ impl Tracker {
     }
 
     /// Asks it to exit and waits until it has. Returns whether it had to be killed.
-    pub(crate) fn stop(&mut self) -> bool {
+    pub(crate) fn stop(&self) -> bool {
         self.process.signal(match self.subject.description.stop.signal {
             StopSignal::Term => Signal::TERM,
             StopSignal::Int => Signal::INT,
         });
-        let exited =
-            self.wait_until(self.subject.description.stop_patience(), |tracker| !tracker.is_running());
+        let exited = self.wait_until(self.subject.description.stop_patience(), || !self.is_running());
         if !exited {
             self.kill();
         }
@@ -126,20 +157,43 @@ impl Tracker {
     }
 
     /// Kills it and waits until it is gone.
-    pub(crate) fn kill(&mut self) {
+    pub(crate) fn kill(&self) {
         self.process.signal(Signal::KILL);
-        self.wait_until(Duration::MAX, |tracker| !tracker.is_running());
+        self.wait_until(Duration::MAX, || !self.is_running());
     }
 
     /// Stops it for a while.
-    pub(crate) fn pause(&mut self, time: Duration) {
+    pub(crate) fn pause(&self, time: Duration) {
         self.process.signal(Signal::STOP);
         thread::sleep(time);
         self.process.signal(Signal::CONT);
     }
 
+    /// Makes it read its configuration again, with another list of networks, which may contain a source of the load, and with another
+    /// limit of connection ids.
+    pub(crate) fn reload(&mut self, denied: Option<Ipv4Addr>, connects_per_s: u32) -> Result<()> {
+        self.reloads += 1;
+        set_limits(&mut self.values, self.reloads, denied, connects_per_s)?;
+        write_files(self.folder.path(), &self.subject.description, &self.values)?;
+        self.process.signal(Signal::HUP);
+        Ok(())
+    }
+
+    /// Takes its interface down for a while.
+    pub(crate) fn interrupt(&self, time: Duration) -> Result<()> {
+        self.pair()?.interrupt(time, &self.subject.assignment)
+    }
+
+    /// Returns its network, if that is a pair of virtual interfaces.
+    pub(crate) fn pair(&self) -> Result<&VethPair> {
+        match &self.network {
+            Network::Veth { pair, .. } => Ok(pair),
+            Network::Loopback => bail!("the tracker has no interface of its own"),
+        }
+    }
+
     /// Makes it hand over to a new process, and waits until the old one has ended.
-    pub(crate) fn upgrade(&mut self) -> Result<()> {
+    pub(crate) fn upgrade(&self) -> Result<()> {
         let old = self.process.members();
         let main = *old.first().context("the tracker does not run")?;
         match (&self.subject.options.upgrade, self.subject.options.upgrade_signal) {
@@ -147,15 +201,14 @@ impl Tracker {
             (None, Some(signal)) => kill_process(main, signal.signal()).context("the signal was refused")?,
             (None, None) => bail!("its description has no way to upgrade it"),
         }
-        let has_ended = |tracker: &mut Self, pid: Pid| !tracker.process.members().contains(&pid);
-        let ended = self.wait_until(UPGRADE_PATIENCE, |tracker| has_ended(tracker, main));
+        let ended = self.wait_until(UPGRADE_PATIENCE, || !self.process.members().contains(&main));
         ensure!(ended, "the old process still runs after {} s", UPGRADE_PATIENCE.as_secs());
         ensure!(self.is_running(), "the tracker ended instead of handing over{}", self.last_words());
         Ok(())
     }
 
     /// Makes it write its state, and waits until it has.
-    pub(crate) fn snapshot(&mut self) -> Result<()> {
+    pub(crate) fn snapshot(&self) -> Result<()> {
         let arguments = self.subject.options.snapshot.clone();
         self.command(&arguments.context("its description has no way to write a snapshot")?)
     }
@@ -208,10 +261,10 @@ impl Tracker {
     }
 
     /// Waits for a condition. Returns whether it came true in time.
-    pub(crate) fn wait_until(&mut self, patience: Duration, is_true: impl Fn(&mut Self) -> bool) -> bool {
+    pub(crate) fn wait_until(&self, patience: Duration, is_true: impl Fn() -> bool) -> bool {
         let deadline_ns = self.clock.now_ns().saturating_add(nanoseconds(patience));
         loop {
-            if is_true(self) {
+            if is_true() {
                 return true;
             }
             if self.clock.now_ns() >= deadline_ns {
@@ -233,4 +286,25 @@ impl Tracker {
         ensure!(output.status.success(), "{}: {}", arguments.join(" "), errors.trim());
         Ok(())
     }
+}
+
+/// Sets the placeholders of denied networks and of the limit of connection ids. `number` makes the list another one.
+fn set_limits(values: &mut Values, number: u32, denied: Option<Ipv4Addr>, connects_per_s: u32) -> Result<()> {
+    let mut networks = String::new();
+    for network in 0..NETWORKS {
+        let bits = 0x0a00_0000 | (network.wrapping_mul(2_654_435_761).wrapping_add(number) & 0x00ff_ff00);
+        writeln!(networks, "{}/{}", Ipv4Addr::from(bits), 24 + network % 8)?;
+    }
+    denied.iter().try_for_each(|address| writeln!(networks, "{address}"))?;
+    values.set("denied", networks);
+    values.set("connects_per_s", connects_per_s);
+    Ok(())
+}
+
+fn write_files(folder: &Path, description: &Description, values: &Values) -> Result<()> {
+    for (name, text) in configuration::files(description, values)? {
+        let file = folder.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde_json::json;
 use shoal_testkit::client::websocket::{Frame, WebSocket};
 use shoal_testkit::client::{is_timeout, tcp};
@@ -41,13 +41,13 @@ impl WebSockets {
     /// Opens `count` connections, each of which announces a peer.
     ///
     /// # Errors
-    /// Returns an error, as a sentence, if one cannot be opened.
-    pub(crate) fn open(target: SocketAddr, count: usize, load: &Load) -> Result<Self, String> {
+    /// Returns an error if one cannot be opened.
+    pub(crate) fn open(target: SocketAddr, count: usize, load: &Load) -> Result<Self> {
         let open = |number| {
-            let failed = |error| format!("WebSocket {number} cannot be opened: {error:#}");
-            open(target, number).map(Client::Open).map_err(failed)
+            let client = open(target, number).map(Client::Open);
+            client.with_context(|| format!("WebSocket {number} cannot be opened"))
         };
-        let mut clients: Vec<Client> = (0..count).map(open).collect::<Result<_, String>>()?;
+        let mut clients: Vec<Client> = (0..count).map(open).collect::<Result<_>>()?;
         let is_over = Arc::new(AtomicBool::new(false));
         let (flag, now_ns) = (Arc::clone(&is_over), load.clock());
         let watch = move || {
@@ -63,7 +63,7 @@ impl WebSockets {
             ends
         };
         let thread = thread::Builder::new().name("chaos-ws".into()).spawn(watch);
-        Ok(Self { is_over, thread: Some(thread.map_err(|error| format!("cannot start a thread: {error}"))?) })
+        Ok(Self { is_over, thread: Some(thread.context("cannot start a thread")?) })
     }
 
     /// Ends the clients, and returns the ends of connections that the tracker has caused.

@@ -124,7 +124,6 @@ impl Limits {
 
 impl Attack {
     /// Returns the layer and the name.
-    #[must_use]
     pub fn id(&self) -> String {
         format!("{}/{}", self.layer.as_str(), self.name)
     }
@@ -157,7 +156,6 @@ impl Layer {
     }
 
     /// Returns the name of the layer.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Store => "store",

@@ -6,15 +6,15 @@
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 use shoal_testkit::nats::{Access, Options, Server};
+use shoal_testkit::process::wait_for_every;
 
+use crate::measure;
 use crate::siege::attack::Setting;
-use crate::siege::measure;
 use crate::siege::nats::{PASSWORD, USER};
 use crate::siege::tracker::Tracker;
 
@@ -77,15 +77,10 @@ impl Cluster {
 
     /// Waits until each node is ready and knows the other one as ready.
     pub(crate) fn wait_until_ready(&self, tracker: &Tracker) -> Result<Duration> {
-        let began = measure::now();
-        while measure::now() < began + READY_TIME_MAX {
-            if [tracker, &self.other].into_iter().all(knows_a_ready_node) {
-                return Ok(measure::now() - began);
-            }
-            thread::sleep(CHECK_INTERVAL);
-        }
-        let told = [tracker, &self.other].map(|node| status(node).unwrap_or_default().to_string());
-        bail!("the nodes do not become ready: {}", told.join("\n"))
+        let (began, nodes) = (measure::now(), [tracker, &self.other]);
+        let ready = || Ok(nodes.into_iter().all(knows_a_ready_node).then(|| measure::now() - began));
+        let told = || nodes.map(|node| status(node).unwrap_or_default().to_string()).join("\n");
+        wait_for_every(CHECK_INTERVAL, "both nodes should be ready", READY_TIME_MAX, ready).with_context(told)
     }
 }
 
@@ -105,8 +100,7 @@ pub(crate) fn status(tracker: &Tracker) -> Result<Value> {
 
 /// Returns the sum of the series of a metric whose line begins with this text.
 pub(crate) fn metric(tracker: &Tracker, begin: &str) -> Result<u64> {
-    let began = measure::now();
-    while measure::now() < began + READY_TIME_MAX {
+    let sum = || {
         let response = tracker.request_control("/metrics", CONTROL_TIMEOUT)?;
         let text = String::from_utf8_lossy(&response.body);
         let values: Vec<u64> = text
@@ -114,11 +108,8 @@ pub(crate) fn metric(tracker: &Tracker, begin: &str) -> Result<u64> {
             .filter(|line| line.starts_with(begin))
             .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
             .collect();
-        if !values.is_empty() {
-            return Ok(values.iter().sum());
-        }
-        // The control listener limits how often it is asked.
-        thread::sleep(CHECK_INTERVAL);
-    }
-    bail!("there is no metric {begin}")
+        Ok((!values.is_empty()).then(|| values.iter().sum()))
+    };
+    // The control listener limits how often it is asked.
+    wait_for_every(CHECK_INTERVAL, &format!("there should be a metric {begin}"), READY_TIME_MAX, sum)
 }

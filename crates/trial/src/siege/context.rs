@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use shoal_testkit::client::tls::Tls;
 
+use crate::measure;
 use crate::siege::attack::Mode;
 use crate::siege::cluster::Cluster;
-use crate::siege::measure;
 use crate::siege::tracker::Tracker;
 use crate::siege::udp::{self, Flow, UdpClient};
 use crate::siege::wire::Wire;

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use shoal_testkit::client::tls::Tls;
 
+use crate::measure;
 use crate::siege::address::{honest_v4, honest_v6};
-use crate::siege::measure;
 use crate::siege::tracker::Tracker;
 use crate::siege::wire::{self, Wire};
 
@@ -246,7 +246,6 @@ impl Tally {
 
 impl Protocol {
     /// Returns the name of the protocol.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Udp => "UDP",

@@ -45,7 +45,6 @@ impl Path {
     pub const ALL: [Self; 9] = [Udp, Xdp, Http, Https, Ws, Wss, Ipv4, Ipv6, Cluster];
 
     /// Returns the name of the path on the page.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Udp => "UDP",
@@ -141,7 +140,6 @@ impl Promise {
 }
 
 /// Returns the promises as a numbered list.
-#[must_use]
 pub(crate) fn promises_markdown() -> String {
     let mut text = String::from("\n");
     for (number, promise) in (1..).zip(PROMISES) {
@@ -151,7 +149,6 @@ pub(crate) fn promises_markdown() -> String {
 }
 
 /// Returns the table of the promises, by their numbers, with the attacks on each path.
-#[must_use]
 pub(crate) fn matrix_markdown() -> String {
     let mut text = String::from("\n| Promise | Path | Attacks |\n|---:|---|---|\n");
     for (number, promise) in (1..).zip(PROMISES) {
@@ -181,7 +178,6 @@ pub(crate) fn matrix_markdown() -> String {
 }
 
 /// Returns what is wrong with the promises: paths without a cell or with two, attacks without a promise, unknown attacks.
-#[must_use]
 pub fn holes(attacks: &[&Attack]) -> Vec<String> {
     let known: Vec<String> = attacks.iter().map(|attack| attack.id()).collect();
     let mut holes = Vec::new();

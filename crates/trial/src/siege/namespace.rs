@@ -27,11 +27,13 @@ const OWN_NAMESPACE: &str = "/proc/self/ns/net";
 /// # Errors
 /// Returns an error if the namespace cannot be identified, or if the variable is set outside.
 pub fn is_inside() -> Result<bool> {
-    let Some(outside) = env::var_os(OUTSIDE) else { return Ok(false) };
-    ensure!(
-        outside != own()?.as_str(),
-        "{OUTSIDE} is set, but this is not a separate network namespace: unset it"
-    );
+    is_inside_of(OWN_NAMESPACE, OUTSIDE)
+}
+
+/// Returns whether the variable is set, whose value is the namespace of this file as it was outside.
+pub(crate) fn is_inside_of(file: &str, variable: &str) -> Result<bool> {
+    let Some(outside) = env::var_os(variable) else { return Ok(false) };
+    ensure!(outside != own(file)?.as_str(), "{variable} is set, but this is not another namespace: unset it");
     Ok(true)
 }
 
@@ -43,7 +45,7 @@ pub fn enter() -> Result<ExitCode> {
     let namespace = Namespace::new()?;
     let program = env::current_exe().context("cannot locate this program")?;
     let mut command = namespace.command(&program)?;
-    let status = command.args(env::args_os().skip(1)).env(OUTSIDE, own()?).status();
+    let status = command.args(env::args_os().skip(1)).env(OUTSIDE, own(OWN_NAMESPACE)?).status();
     let status = status.context("cannot run nsenter (package util-linux)")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(2)))
@@ -62,15 +64,15 @@ pub fn prepare() -> Result<()> {
 }
 
 /// Returns whether this process has the rights of root outside as well, so that it may load programs into the kernel.
-#[must_use]
 pub fn is_privileged() -> bool {
     // Outside of all user namespaces, every user is mapped to itself (user_namespaces(7)).
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     rustix::process::geteuid().is_root() && map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-fn own() -> Result<String> {
-    let namespace = fs::read_link(OWN_NAMESPACE).context("cannot identify the network namespace")?;
+/// Returns the namespace of this process that a file identifies.
+pub(crate) fn own(file: &str) -> Result<String> {
+    let namespace = fs::read_link(file).with_context(|| format!("cannot read {file}"))?;
     Ok(namespace.to_string_lossy().into_owned())
 }
 

@@ -7,8 +7,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
 
+use crate::measure;
 use crate::siege::context::TIMEOUT;
-use crate::siege::measure;
 
 /// The user of all nodes and of attackers with the right to publish.
 pub(crate) const USER: &str = "shoal";

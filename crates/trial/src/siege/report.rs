@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use serde::Serialize;
 
+use crate::measure::as_f64;
 use crate::siege::attack::{Attack, Mode};
 use crate::siege::matrix::{matrix_markdown, promises_markdown};
-use crate::siege::measure::as_f64;
 use crate::siege::run::Outcome;
 
 /// The name and version of the JSON.
@@ -34,7 +34,6 @@ struct NotRun {
 
 impl Report {
     /// Returns an empty report.
-    #[must_use]
     pub fn new(mode: Mode) -> Self {
         let mode = match mode {
             Mode::Short => "short",
@@ -56,7 +55,6 @@ impl Report {
     }
 
     /// Returns the exit code: 0 if the tracker held against every attack, 1 if one got through, 2 if one could not be run.
-    #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.attacks.iter().any(|outcome| !outcome.has_held()) {
             1
@@ -76,7 +74,6 @@ impl Report {
     }
 
     /// Returns the report as a table for the terminal.
-    #[must_use]
     pub fn text(&self, is_coloured: bool) -> String {
         let mut table = Table::new();
         table.load_style(presets::UTF8_BORDERS_ONLY);
@@ -110,7 +107,6 @@ impl Report {
     }
 
     /// Returns the report as a Markdown table.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let mut text = format!("| {} |\n|---|---|{}\n", HEADS.join(" | "), "---:|".repeat(HEADS.len() - 2));
         for outcome in &self.attacks {
@@ -198,7 +194,6 @@ fn replace_between(page: &str, mark: &str, part: &str) -> anyhow::Result<String>
 }
 
 /// Returns a list of the attacks and promises.
-#[must_use]
 pub fn list(attacks: &[&Attack]) -> String {
     let mut text = String::new();
     for attack in attacks {

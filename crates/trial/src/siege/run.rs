@@ -3,7 +3,7 @@
 //! A run starts a tracker, starts honest clients of every protocol, and waits until each has received a reply. It runs
 //! the attack while it samples memory and polls `/health`, waits for recovery, and stops the tracker.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use serde::Serialize;
 use shoal_testkit::client::tls::Tls;
 use shoal_testkit::nats::Server;
 
+use crate::measure;
+use crate::measure::{as_f64, percentile};
 use crate::siege::attack::{Attack, Mode};
 use crate::siege::cluster::{self, Cluster};
 use crate::siege::context::Context;
 use crate::siege::honest::{HonestClients, Protocol, Tally};
-use crate::siege::measure;
-use crate::siege::measure::{as_f64, count};
 use crate::siege::tracker::{Program, Tracker};
 use crate::siege::verdict::{self, Honest, Measured, breaches};
 use crate::siege::wire::{self, Wire};
@@ -51,7 +51,6 @@ pub struct Outcome {
 
 impl Outcome {
     /// Returns whether every promise held.
-    #[must_use]
     pub fn has_held(&self) -> bool {
         self.breaches.is_empty()
     }
@@ -119,42 +118,41 @@ fn run_on(
 fn measure(
     attack: &Attack,
     tracker: &mut Tracker,
-    (cluster, wire): (Option<&Cluster>, Option<&Wire<'_>>),
+    others: (Option<&Cluster>, Option<&Wire<'_>>),
     tls: &Tls,
     mode: Mode,
 ) -> Result<Measured> {
     let nodes: Vec<&Tracker> =
-        core::iter::once(&*tracker).chain(cluster.map(|cluster| &cluster.other)).collect();
-    let clients = HonestClients::start(&nodes, tls, wire)?;
+        core::iter::once(&*tracker).chain(others.0.map(|cluster| &cluster.other)).collect();
+    let clients = HonestClients::start(&nodes, tls, others.1)?;
     let mut measured = Measured { resident_before_bytes: tracker.resident_bytes(), ..Measured::default() };
-    let watch = Watch::default();
-    let (context, recovery) = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !watch.is_over.load(Ordering::Relaxed) {
-                let resident = nodes.iter().map(|node| node.resident_bytes()).max();
-                watch.peak_bytes.fetch_max(resident.unwrap_or(0), Ordering::Relaxed);
+    let (context, is_over) = (Context::new(tracker, others, tls, mode), AtomicBool::new(false));
+    thread::scope(|scope| {
+        let memory = scope.spawn(|| {
+            let mut peak_bytes = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                peak_bytes = nodes.iter().map(|node| node.resident_bytes()).fold(peak_bytes, u64::max);
                 thread::sleep(SAMPLE_INTERVAL);
             }
+            peak_bytes
         });
-        scope.spawn(|| {
-            while !watch.is_over.load(Ordering::Relaxed) {
+        let health = scope.spawn(|| {
+            let (mut polls, mut unhealthy) = (0, 0);
+            while !is_over.load(Ordering::Relaxed) {
                 let next = measure::now() + POLL_INTERVAL;
-                let response = tracker.request_control("/health", POLL_TIMEOUT);
+                let response = context.tracker.request_control("/health", POLL_TIMEOUT);
                 let is_healthy = response.is_ok_and(|response| response.status == 200);
-                watch.polls.fetch_add(1, Ordering::Relaxed);
-                watch.unhealthy.fetch_add(u64::from(!is_healthy), Ordering::Relaxed);
+                (polls, unhealthy) = (polls + 1, unhealthy + u64::from(!is_healthy));
                 measure::sleep_until(next);
             }
+            (polls, unhealthy)
         });
-        let result =
-            attack_and_recover(attack, (tracker, (cluster, wire)), tls, mode, &clients, &mut measured);
-        watch.is_over.store(true, Ordering::Relaxed);
+        let result = attack_and_recover(attack, &context, &clients, &mut measured);
+        is_over.store(true, Ordering::Relaxed);
+        measured.resident_peak_bytes = memory.join().expect("reading memory does not panic");
+        (measured.health_polls, measured.unhealthy) = health.join().expect("a request does not panic");
         result
     })?;
-    measured.recovery_ms = recovery.map(ms);
-    measured.health_polls = watch.polls.load(Ordering::Relaxed);
-    measured.unhealthy = watch.unhealthy.load(Ordering::Relaxed);
-    measured.resident_peak_bytes = watch.peak_bytes.load(Ordering::Relaxed);
     measured.honest =
         clients.stop().into_iter().map(|(protocol, tally)| summarise(protocol, tally)).collect();
     (attack.finish)(&context)?;
@@ -168,53 +166,39 @@ fn measure(
 }
 
 /// Runs the attack, then waits until the honest clients are served again and memory is returned.
-fn attack_and_recover<'t>(
+fn attack_and_recover(
     attack: &Attack,
-    (tracker, others): (&'t Tracker, (Option<&'t Cluster>, Option<&'t Wire<'t>>)),
-    tls: &'t Tls,
-    mode: Mode,
+    context: &Context<'_>,
     clients: &HonestClients,
     measured: &mut Measured,
-) -> Result<(Context<'t>, Option<Duration>)> {
-    let (began, cpu_before) = (measure::now(), tracker.cpu_ns());
-    let context = Context::new(tracker, others, tls, mode);
+) -> Result<()> {
+    let (tracker, began) = (context.tracker, measure::now());
+    let cpu_before = tracker.cpu_ns();
     clients.set_under_attack(true);
-    (attack.run)(&context)?;
+    (attack.run)(context)?;
     context.wait_for_window();
     clients.set_under_attack(false);
     let ended = measure::now();
     measured.took_ms = ms(ended - began);
     measured.cpu_ms = as_f64(tracker.cpu_ns().saturating_sub(cpu_before)) / 1e6;
-    let recovery = clients.wait_for_replies(ended).ok();
-    measured.resident_after_bytes = loop {
+    measured.recovery_ms = clients.wait_for_replies(ended).ok().map(ms);
+    loop {
         let resident = tracker.resident_bytes();
+        measured.resident_after_bytes = resident;
         let is_returned = !attack.limits.is_memory_returned
             || verdict::is_returned(measured.resident_before_bytes, resident);
-        if measure::now() >= ended + MEMORY_RETURN_TIME_MAX || (mode == Mode::Short && is_returned) {
-            break resident;
+        if measure::now() >= ended + MEMORY_RETURN_TIME_MAX || (context.mode == Mode::Short && is_returned) {
+            return Ok(());
         }
         thread::sleep(SAMPLE_INTERVAL);
-    };
-    Ok((context, recovery))
-}
-
-/// Counters of the background threads.
-#[derive(Default)]
-struct Watch {
-    is_over: AtomicBool,
-    peak_bytes: AtomicU64,
-    polls: AtomicU64,
-    unhealthy: AtomicU64,
+    }
 }
 
 /// Summarises the requests of one protocol.
 fn summarise(protocol: Protocol, tally: Tally) -> Honest {
     let mut latencies = tally.latencies_us;
     latencies.sort_unstable();
-    let at = |share: usize| {
-        let index = (latencies.len() * share / 100).min(latencies.len().saturating_sub(1));
-        f64::from(latencies.get(index).copied().unwrap_or(0)) / 1000.0
-    };
+    let at = |percent| f64::from(percentile(&latencies, percent)) / 1000.0;
     Honest {
         protocol,
         due: tally.due,
@@ -227,5 +211,5 @@ fn summarise(protocol: Protocol, tally: Tally) -> Honest {
 }
 
 fn ms(duration: Duration) -> f64 {
-    as_f64(count(usize::try_from(duration.as_micros()).unwrap_or(0))) / 1000.0
+    duration.as_secs_f64() * 1000.0
 }

@@ -12,17 +12,16 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU16, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use shoal_testkit::process::{self, Process, wait_for};
+use shoal_testkit::process::{self, Process, wait_for, wait_for_every};
 
+use crate::measure;
 use crate::siege::address::{PROXIES, TRACKER_V4, TRACKER_V6};
 use crate::siege::attack::{FOLDER, PORT, Preparation};
 use crate::siege::http::{HttpClient, Response};
-use crate::siege::measure;
 
 /// The maximum time until a tracker is ready.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
@@ -90,7 +89,6 @@ impl Program {
     }
 
     /// Returns whether the program has a configuration key.
-    #[must_use]
     pub fn knows(&self, key: &str) -> bool {
         self.keys.iter().any(|known| known == key)
     }
@@ -281,13 +279,9 @@ impl Tracker {
     /// Waits until nothing is bound to the UDP port, but no longer than `time_max`. Returns how long that took.
     pub(crate) fn wait_until_free(&self, time_max: Duration) -> Option<Duration> {
         let began = measure::now();
-        while measure::now() < began + time_max {
-            if UdpSocket::bind(self.udp(TRACKER_V4.into())).is_ok() {
-                return Some(measure::now() - began);
-            }
-            thread::sleep(CHECK_INTERVAL);
-        }
-        None
+        let free =
+            || Ok(UdpSocket::bind(self.udp(TRACKER_V4.into())).is_ok().then(|| measure::now() - began));
+        wait_for_every(CHECK_INTERVAL, "the port should be free", time_max, free).ok()
     }
 
     /// Follows a process that has taken over from this one, if there is one, so that it ends with the attack.

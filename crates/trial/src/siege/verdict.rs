@@ -76,46 +76,39 @@ pub struct Measured {
 
 impl Honest {
     /// Returns the share of requests that were answered correctly.
-    #[must_use]
     pub fn share(&self) -> f64 {
-        crate::siege::measure::ratio(self.answered, self.due)
+        crate::measure::ratio(self.answered, self.due)
     }
 }
 
 impl Measured {
     /// Returns the minimum share of all protocols.
-    #[must_use]
     pub fn share(&self) -> f64 {
         self.honest.iter().map(Honest::share).fold(1.0, f64::min)
     }
 
     /// Returns the maximum 99th percentile of all protocols.
-    #[must_use]
     pub fn p99_ms(&self) -> f64 {
         self.honest.iter().map(|honest| honest.p99_ms).fold(0.0, f64::max)
     }
 
     /// Returns the maximum median of all protocols.
-    #[must_use]
     pub fn p50_ms(&self) -> f64 {
         self.honest.iter().map(|honest| honest.p50_ms).fold(0.0, f64::max)
     }
 
     /// Returns the number of persistent connections of honest clients that were lost.
-    #[must_use]
     pub fn lost(&self) -> u64 {
         self.honest.iter().map(|honest| honest.lost).sum()
     }
 
     /// Returns the processor time for each unit of `spent`, in microseconds.
-    #[must_use]
     pub fn cpu_us_per(&self, spent: u64) -> f64 {
-        if spent == 0 { 0.0 } else { self.cpu_ms * 1000.0 / crate::siege::measure::as_f64(spent) }
+        if spent == 0 { 0.0 } else { self.cpu_ms * 1000.0 / crate::measure::as_f64(spent) }
     }
 }
 
 /// Describes every broken promise. The result is empty if the tracker held.
-#[must_use]
 pub fn breaches(limits: &Limits, measured: &Measured, mode: Mode) -> Vec<String> {
     let mut breaches = Vec::new();
     check_honest(limits, measured, mode, &mut breaches);
@@ -130,7 +123,7 @@ pub fn breaches(limits: &Limits, measured: &Measured, mode: Mode) -> Vec<String>
             measured.unhealthy, measured.health_polls
         ));
     }
-    let mib = |bytes: u64| crate::siege::measure::as_f64(bytes) / f64::from(1 << 20);
+    let mib = |bytes: u64| crate::measure::as_f64(bytes) / f64::from(1 << 20);
     let [before, peak, after] =
         [measured.resident_before_bytes, measured.resident_peak_bytes, measured.resident_after_bytes];
     if peak > limits.resident_bytes_max {
@@ -176,8 +169,8 @@ fn check_honest(limits: &Limits, measured: &Measured, mode: Mode, breaches: &mut
 
 /// Returns whether memory has returned to its level.
 pub(crate) fn is_returned(before_bytes: u64, after_bytes: u64) -> bool {
-    let allowed = crate::siege::measure::as_f64(before_bytes) * RETURNED_RATIO_MAX;
-    crate::siege::measure::as_f64(after_bytes.saturating_sub(RESIDENT_NOISE_BYTES)) <= allowed
+    let allowed = crate::measure::as_f64(before_bytes) * RETURNED_RATIO_MAX;
+    crate::measure::as_f64(after_bytes.saturating_sub(RESIDENT_NOISE_BYTES)) <= allowed
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use shoal_testkit::network::{Side, between_two, packet_socket};
 use shoal_xdp::frame::{Head, parse};
 use shoal_xdp::program::{Link, Mode, Program, Sizes};
 
-use crate::siege::measure::count;
+use crate::measure::count;
 use crate::siege::namespace;
 
 /// The interface of the tracker.
@@ -209,24 +209,12 @@ pub(crate) fn forged(
     Ok(frame)
 }
 
-/// Returns whether the destination of a frame is in a network of attackers. Errors of ICMP do not count: the kernel limits them.
+/// Returns whether the destination of a datagram is in a network of attackers. Errors of ICMP do not count: the kernel limits them.
 fn is_to_attacker(frame: &[u8]) -> bool {
-    let Some((ethernet, packet)) = frame.split_at_checked(14) else { return false };
-    match (&ethernet[12..], packet) {
-        ([0x08, 0x00], [_, _, _, _, _, _, _, _, _, 17, ..]) => {
-            packet.get(16..18) == Some(&HOSTILE_V4.octets()[..2])
-        }
-        ([0x86, 0xdd], [_, _, _, _, _, _, 17, ..]) => packet.get(24..32) == Some(&prefix_v6()[..]),
-        _ => false,
-    }
-}
-
-fn prefix_v6() -> [u8; 8] {
-    let mut prefix = [0; 8];
-    for (bytes, word) in prefix.chunks_exact_mut(2).zip(HOSTILE_V6) {
-        bytes.copy_from_slice(&word.to_be_bytes());
-    }
-    prefix
+    parse(frame).is_ok_and(|datagram| match datagram.destination.ip() {
+        IpAddr::V4(ip) => ip.octets()[..2] == HOSTILE_V4.octets()[..2],
+        IpAddr::V6(ip) => ip.segments()[..4] == HOSTILE_V6,
+    })
 }
 
 /// A datagram to the tracker, in the parts that attacks change.
@@ -255,72 +243,37 @@ impl Datagram {
         }
     }
 
-    /// Returns the frame, with right lengths and checksums.
+    /// Returns the frame, with right lengths and checksums, or none if the payload is too long.
     pub(crate) fn frame(&self) -> Vec<u8> {
-        let udp_bytes = length16(8 + self.payload.len());
-        let (source, destination) = self.addresses();
-        let mut udp = Vec::with_capacity(8 + self.payload.len());
-        for word in [self.source_port, self.port, udp_bytes, 0] {
-            udp.extend_from_slice(&word.to_be_bytes());
-        }
-        udp.extend_from_slice(&self.payload);
-        let pseudo = [&source[..], &destination, &[0, 17], &udp_bytes.to_be_bytes()].concat();
-        let sum = checksum([&pseudo, &udp]);
-        udp[6..8].copy_from_slice(&(if sum == 0 { 0xffff } else { sum }).to_be_bytes());
-        let mut frame = [&TRACKER_MAC[..], &CLIENT_MAC].concat();
-        if self.is_v6 {
-            let (next, extensions) = self.extensions.clone().unwrap_or((17, Vec::new()));
-            let bytes = length16(extensions.len() + udp.len());
-            frame.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0]);
-            frame.extend_from_slice(&bytes.to_be_bytes());
-            frame.extend_from_slice(&[next, 64]);
-            frame.extend([&source[..], &destination, &extensions].concat());
+        let ip = if self.is_v6 {
+            let [a, b, c, d] = HOSTILE_V6;
+            Ipv6Addr::new(a, b, c, d, 0, 0, 0, self.source).into()
         } else {
-            let mut ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0].to_vec();
-            ip[2..4].copy_from_slice(&(20 + udp_bytes).to_be_bytes());
-            ip.extend([&source[..], &destination].concat());
-            let sum = checksum([&ip, &[]]);
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
-            frame.extend_from_slice(&[0x08, 0x00]);
-            frame.extend(ip);
+            let ([a, b, ..], [c, d]) = (HOSTILE_V4.octets(), self.source.to_be_bytes());
+            Ipv4Addr::new(a, b, c, d).into()
+        };
+        let source = SocketAddr::new(ip, self.source_port);
+        let mut frame = forged(source, CLIENT_MAC, &[], self.port, &self.payload).unwrap_or_default();
+        if let (Some((next, extensions)), true) = (&self.extensions, self.is_v6) {
+            let bytes = u16::try_from(frame.len() - 54 + extensions.len()).unwrap_or(u16::MAX);
+            frame[18..20].copy_from_slice(&bytes.to_be_bytes());
+            frame[20] = *next;
+            frame.splice(54..54, extensions.iter().copied());
         }
-        frame.extend(udp);
         frame
-    }
-
-    fn addresses(&self) -> (Vec<u8>, Vec<u8>) {
-        if self.is_v6 {
-            let source = [&prefix_v6()[..], &[0; 6], &self.source.to_be_bytes()].concat();
-            (source, TRACKER_V6.octets().to_vec())
-        } else {
-            let source = [&HOSTILE_V4.octets()[..2], &self.source.to_be_bytes()].concat();
-            (source, TRACKER_V4.octets().to_vec())
-        }
     }
 }
 
-/// Writes the right checksum into the IPv4 header of a frame, after a change.
+/// Writes the right checksum (RFC 1071) into the IPv4 header of a frame, after a change.
 pub(crate) fn repair_ipv4(frame: &mut [u8]) {
     if let Some(header) = frame.get_mut(14..34) {
         header[10..12].fill(0);
-        let sum = checksum([header, &[]]);
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
+        let words = header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+        let sum: u32 = words.sum();
+        let sum = (sum & 0xffff) + (sum >> 16);
+        let checksum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap_or(u16::MAX);
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
-}
-
-/// Returns the checksum of the Internet (RFC 1071) of two parts, the first of which has an even length.
-fn checksum([first, second]: [&[u8]; 2]) -> u16 {
-    let words = first.chunks(2).chain(second.chunks(2));
-    let mut sum: u32 =
-        words.map(|word| u32::from(u16::from_be_bytes([word[0], *word.get(1).unwrap_or(&0)]))).sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !length16(sum as usize)
-}
-
-fn length16(length: usize) -> u16 {
-    u16::try_from(length).unwrap_or(u16::MAX)
 }
 
 fn text(mac: [u8; 6]) -> String {
@@ -332,35 +285,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_checksum_is_that_of_the_rfc() {
-        // RFC 1071, section 3: the sum is ddf2.
-        assert_eq!(checksum([&[0x00, 0x01, 0xf2, 0x03], &[0xf4, 0xf5, 0xf6, 0xf7]]), !0xddf2);
-        assert_eq!(checksum([&[0x12, 0x34], &[0x56]]), !(0x1234 + 0x5600));
-    }
-
-    #[test]
-    fn frames_have_right_lengths_and_checksums() {
-        for is_v6 in [false, true] {
-            let datagram = Datagram { is_v6, ..Datagram::random(6969, vec![7; 33]) };
-            let frame = datagram.frame();
-            let head_bytes = if is_v6 { 40 } else { 20 };
-            assert_eq!(frame.len(), 14 + head_bytes + 8 + 33);
-            let (head, udp) = frame[14..].split_at(head_bytes);
-            let addresses = if is_v6 { &head[8..40] } else { &head[12..20] };
-            assert_eq!(checksum([&[addresses, &[0, 17, 0, 41]].concat(), udp]), 0);
-            if !is_v6 {
-                assert_eq!(checksum([head, &[]]), 0);
-            }
-        }
-    }
-
-    #[test]
     fn only_datagrams_to_attackers_count() {
         let mut reply = Datagram { is_v6: false, ..Datagram::random(1, vec![0; 16]) }.frame();
         assert!(!is_to_attacker(&reply));
         reply[30..32].copy_from_slice(&[198, 19]);
+        repair_ipv4(&mut reply);
         assert!(is_to_attacker(&reply));
         reply[23] = 1;
+        repair_ipv4(&mut reply);
         assert!(!is_to_attacker(&reply) && !is_to_attacker(&reply[..20]) && !is_to_attacker(&[]));
+    }
+
+    #[test]
+    fn extensions_are_part_of_the_length() {
+        let datagram = Datagram { is_v6: true, ..Datagram::random(1, vec![0; 16]) };
+        let plain = datagram.frame();
+        let frame = Datagram { extensions: Some((60, vec![17, 0, 0, 0, 0, 0, 0, 0])), ..datagram }.frame();
+        assert_eq!((frame[18..21].to_vec(), frame.len()), (vec![0, 32, 60], plain.len() + 8));
+        assert_eq!((&frame[..18], &frame[62..]), (&plain[..18], &plain[54..]));
     }
 }

@@ -83,7 +83,7 @@ fn pretend(context: &Context<'_>, handle: fn(&mut TcpStream, &Accepted<'_>) -> R
     listener.set_nonblocking(true)?;
     let (log_before, is_over) = (context.tracker.log_bytes(), AtomicBool::new(false));
     let (sent_bytes, mut connections) = (AtomicU64::new(0), 0);
-    let began = crate::siege::measure::now();
+    let began = crate::measure::now();
     // The client has a pause of up to four seconds.
     while !context.is_window_over() || connections == 0 && !context.is_over() {
         thread::scope(|scope| {
@@ -107,7 +107,7 @@ fn pretend(context: &Context<'_>, handle: fn(&mut TcpStream, &Accepted<'_>) -> R
     context.spend(0, sent_bytes.load(Ordering::Relaxed));
     context.check("the tracker connects", connections > 0, format!("{connections} times"));
     let written = context.tracker.log_bytes() - log_before;
-    let seconds = (crate::siege::measure::now() - began).as_secs() + 1;
+    let seconds = (crate::measure::now() - began).as_secs() + 1;
     let found = format!("{written} bytes in {seconds} s");
     context.check("the log", written <= LOG_BYTES + LOG_BYTES_PER_S * seconds, found);
     Ok(())

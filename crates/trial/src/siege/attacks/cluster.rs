@@ -14,10 +14,10 @@ use shoal_cluster::protocol::message::{Heads, Hello, Message, StreamHead, encode
 use shoal_cluster::protocol::{NodeId, SHARDS, Scope, encode_delta, encode_presence};
 
 use self::attacker::{Attacker, delta_subject, hello_subject, node_subject};
+use crate::measure;
 use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::cluster::{metric, status, write_password};
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::measure;
 use crate::siege::nats::NatsClient;
 
 /// The part that all these attacks have in common: two nodes, whose honest clients are served, and which find each other afterwards.

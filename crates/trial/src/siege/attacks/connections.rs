@@ -11,14 +11,14 @@ use rustix::net::sockopt::set_socket_linger;
 use shoal_testkit::client::{tcp, tcp_with_small_window};
 
 use super::holding::{Holding, Reading};
+use crate::measure;
+use crate::measure::count;
 use crate::siege::address::{
     honest_v4, honest_v6, hostile_block_v4, hostile_site_v6, hostile_v4, hostile_v6, proxy,
 };
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get, get_and_close};
-use crate::siege::measure;
-use crate::siege::measure::count;
 use crate::siege::udp::{announce_all, leecher};
 use crate::siege::websocket::{WebSocket, announce, random_id, upgrade};
 

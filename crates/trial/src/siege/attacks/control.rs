@@ -12,11 +12,11 @@ use anyhow::Result;
 
 use self::operator::TOKENS;
 use super::holding::{Holding, Reading};
+use crate::measure::count;
 use crate::siege::address::hostile_v4;
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::HttpClient;
-use crate::siege::measure::count;
 use shoal_testkit::client::tcp;
 
 const HEALTHY: &str = "/health stays 200, and honest clients are answered";

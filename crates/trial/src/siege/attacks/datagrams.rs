@@ -5,10 +5,10 @@ use std::net::UdpSocket;
 use anyhow::Result;
 use shoal_wire::udp::Reply;
 
+use crate::measure::count;
 use crate::siege::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::Context;
-use crate::siege::measure::count;
 use crate::siege::udp::{Announce, Flow, announce_all, connect_packet, leecher, scrape_packet, send_all};
 
 /// The promise about unverified addresses.

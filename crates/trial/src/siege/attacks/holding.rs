@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use shoal_testkit::client::{is_timeout, tcp, tcp_with_small_window};
 
+use crate::measure;
+use crate::measure::count;
 use crate::siege::context::Context;
-use crate::siege::measure;
-use crate::siege::measure::count;
 
 /// The interval at which all connections are served.
 const ROUND: Duration = Duration::from_millis(100);

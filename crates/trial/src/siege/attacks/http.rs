@@ -8,11 +8,11 @@ use anyhow::Result;
 use shoal_testkit::client::tcp;
 use shoal_testkit::client::tls;
 
+use crate::measure::count;
 use crate::siege::address::{hostile, hostile_v4};
 use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{announce_target, get};
-use crate::siege::measure::count;
 use crate::siege::websocket::WebSocket;
 
 const SERVED: &str = "honest clients are answered, and memory stays within its bound";

@@ -12,12 +12,12 @@ use serde_json::Value;
 
 use super::control::operator::{beside, document};
 use super::holding::{Holding, Reading};
+use crate::measure;
+use crate::measure::count;
 use crate::siege::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
-use crate::siege::measure;
-use crate::siege::measure::count;
 use crate::siege::udp::{Announce, announce_all, leecher};
 
 /// The maximum number of kinds of software that are listed, with `other`.

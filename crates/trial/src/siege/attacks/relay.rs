@@ -12,11 +12,11 @@ use anyhow::{Context as _, Result};
 use serde_json::Value;
 use shoal_testkit::client::{is_timeout, tcp_with_small_window};
 
+use crate::measure;
+use crate::measure::count;
 use crate::siege::address::{honest_v4, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Setting};
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::measure;
-use crate::siege::measure::count;
 use crate::siege::websocket::{WebSocket, announce, answer, random_id, text};
 
 /// The size of a large SDP that is relayed.

@@ -13,11 +13,11 @@ use shoal_wire::websocket::frame::Opcode;
 
 use super::control::operator::{beside, document};
 use super::holding::{Holding, Reading};
+use crate::measure::{self, count};
 use crate::siege::address::{honest_v4, hostile_v4};
 use crate::siege::attack::{Attack, Layer};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
-use crate::siege::measure::{self, count};
 use crate::siege::websocket::{fragment, upgrade as upgrade_request};
 
 /// The number of connections with requests that arrive before SIGTERM.

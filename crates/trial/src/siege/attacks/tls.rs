@@ -9,11 +9,11 @@ use shoal_testkit::client::tcp;
 use shoal_testkit::client::tls::{Tls, TlsStream};
 
 use super::holding::{Holding, Reading};
+use crate::measure::count;
 use crate::siege::address::{hostile, hostile_v4};
 use crate::siege::attack::{Attack, Layer, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
-use crate::siege::measure::count;
 
 const FEW_SLOTS: &[Setting] =
     &[("http.connections_max", "200"), ("http.connections_per_source_max", "100000")];
@@ -26,24 +26,18 @@ const fn tls(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> R
     Layer::Tls.attack(name, tries, SERVED, run)
 }
 
+const fn holding(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
+    Attack { settings: FEW_SLOTS, settings_full: THOUSAND_SLOTS, ..tls(name, tries, run) }
+}
+
 pub(super) const ATTACKS: &[Attack] = &[
-    Attack {
-        settings: FEW_SLOTS,
-        settings_full: THOUSAND_SLOTS,
-        ..tls("half-handshakes", "ten addresses hold every slot with half a client hello", |context| {
-            let hello = context.tls.hello()?;
-            hold(context, &hello[..hello.len() / 2])
-        })
-    },
-    Attack {
-        settings: FEW_SLOTS,
-        settings_full: THOUSAND_SLOTS,
-        ..tls(
-            "unfinished-handshakes",
-            "ten addresses hold every slot with unfinished handshakes",
-            |context| hold(context, &context.tls.hello()?),
-        )
-    },
+    holding("half-handshakes", "ten addresses hold every slot with half a client hello", |context| {
+        let hello = context.tls.hello()?;
+        hold(context, &hello[..hello.len() / 2])
+    }),
+    holding("unfinished-handshakes", "ten addresses hold every slot with unfinished handshakes", |context| {
+        hold(context, &context.tls.hello()?)
+    }),
     tls("client-hello-flood", "client hellos without a pause, each on a new connection", hello_flood),
     tls("mutated-hellos", "client hellos with some bytes changed", mutated_hellos),
     tls(
@@ -78,36 +72,34 @@ fn send(context: &Context<'_>, number: u32, bytes: &[u8]) {
 }
 
 fn hello_flood(context: &Context<'_>) -> Result<()> {
+    changed_hellos(context, |_| {})
+}
+
+/// Sends client hellos without a pause, each of which may be changed.
+fn changed_hellos(context: &Context<'_>, change: fn(&mut [u8])) -> Result<()> {
     let hello = context.tls.hello()?;
     for number in context.rounds() {
-        send(context, number, &hello);
+        let mut changed = hello.clone();
+        change(&mut changed);
+        send(context, number, &changed);
     }
     Ok(())
 }
 
 fn mutated_hellos(context: &Context<'_>) -> Result<()> {
-    let hello = context.tls.hello()?;
-    for number in context.rounds() {
-        let mut mutated = hello.clone();
+    changed_hellos(context, |hello| {
         for _ in 0..fastrand::usize(1..8) {
-            let at = fastrand::usize(5..mutated.len());
-            mutated[at] = fastrand::u8(..);
+            hello[fastrand::usize(5..hello.len())] = fastrand::u8(..);
         }
-        send(context, number, &mutated);
-    }
-    Ok(())
+    })
 }
 
 /// Randomizes the last third of a client hello, which contains extensions such as key shares and tickets.
 fn junk_tickets(context: &Context<'_>) -> Result<()> {
-    let hello = context.tls.hello()?;
-    for number in context.rounds() {
-        let mut mutated = hello.clone();
-        let start = mutated.len() / 3 * 2;
-        fastrand::fill(&mut mutated[start..]);
-        send(context, number, &mutated);
-    }
-    Ok(())
+    changed_hellos(context, |hello| {
+        let start = hello.len() / 3 * 2;
+        fastrand::fill(&mut hello[start..]);
+    })
 }
 
 fn garbage_records(context: &Context<'_>) -> Result<()> {

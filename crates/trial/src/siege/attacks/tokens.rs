@@ -9,11 +9,11 @@ use shoal_testkit::tokens::{Issuer, encode, message};
 use shoal_wire::udp::Reply;
 use shoal_wire::websocket::handshake::Unaccepted;
 
+use crate::measure::{self, count};
 use crate::siege::address::{honest_v4, hostile, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
-use crate::siege::measure::{self, count};
 use crate::siege::udp::{Flow, leecher, send_all};
 use crate::siege::websocket::{WebSocket, announce, random_id};
 

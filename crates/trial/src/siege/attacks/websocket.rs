@@ -9,11 +9,11 @@ use serde_json::json;
 use shoal_wire::websocket::frame::Opcode;
 
 use super::holding::{Holding, Reading};
+use crate::measure;
+use crate::measure::count;
 use crate::siege::address::{honest_v4, hostile, hostile_v4, hostile_v6};
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::measure;
-use crate::siege::measure::count;
 use crate::siege::websocket::{WebSocket, announce, bare, fragment, random_id, text, upgrade};
 
 /// Much less memory than the sockets below would use, without a limit per source.
@@ -42,45 +42,33 @@ const fn websocket(name: &'static str, tries: &'static str, run: fn(&Context<'_>
     Layer::WebSocket.attack(name, tries, SERVED, run)
 }
 
+/// Returns an attack on a tracker with little memory.
+const fn bounded(name: &'static str, tries: &'static str, run: fn(&Context<'_>) -> Result<()>) -> Attack {
+    Attack {
+        settings: LITTLE_MEMORY,
+        limits: SIXTY_FOUR_MIB,
+        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
+        ..websocket(name, tries, run)
+    }
+}
+
 pub(super) const ATTACKS: &[Attack] = &[
+    bounded("half-messages", "thousands of sockets with half a message of 256 KiB each", |context| {
+        plain_half_messages(context, hostile_v4)
+    }),
+    bounded("half-messages-v6", "the same over IPv6 from many networks of one /48", |context| {
+        plain_half_messages(context, hostile_v6)
+    }),
+    bounded("half-messages-tls", "the same over TLS and both families", half_messages_over_tls),
     Attack {
-        settings: LITTLE_MEMORY,
-        limits: SIXTY_FOUR_MIB,
-        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
-        ..websocket("half-messages", "thousands of sockets with half a message of 256 KiB each", |context| {
-            half_messages(context, hostile_v4)
-        })
-    },
-    Attack {
-        settings: LITTLE_MEMORY,
-        limits: SIXTY_FOUR_MIB,
-        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
-        ..websocket("half-messages-v6", "the same over IPv6 from many networks of one /48", |context| {
-            half_messages(context, hostile_v6)
-        })
-    },
-    Attack {
-        settings: LITTLE_MEMORY,
-        limits: SIXTY_FOUR_MIB,
-        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
-        ..websocket("half-messages-tls", "the same over TLS and both families", half_messages_over_tls)
-    },
-    Attack {
-        settings: LITTLE_MEMORY,
-        limits: SIXTY_FOUR_MIB,
         promise: "a client with one long message keeps its connection",
-        ..websocket(
+        ..bounded(
             "divided-half-messages",
             "one address divides more than the memory between sockets that hold less than an honest one",
             divided_half_messages,
         )
     },
-    Attack {
-        settings: LITTLE_MEMORY,
-        limits: SIXTY_FOUR_MIB,
-        promise: "the process stays within memory.max of 64 MiB, and memory is returned",
-        ..websocket("unread-answers", "sockets that scrape without a pause and read nothing", unread_answers)
-    },
+    bounded("unread-answers", "sockets that scrape without a pause and read nothing", unread_answers),
     websocket("fragments-of-a-byte", "messages in fragments of one byte and empty fragments", fragments),
     websocket("ping-flood", "pings of 125 bytes without a pause, without reading the pongs", ping_flood),
     websocket("masked-garbage", "random bytes and invalid frames after the upgrade", garbage),
@@ -117,41 +105,41 @@ fn half_message() -> Vec<u8> {
 }
 
 /// Opens sockets, sends half a message on each, and holds them.
-fn half_messages(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()> {
+fn half_messages<S>(
+    context: &Context<'_>,
+    source: fn(u32) -> IpAddr,
+    open: impl Fn(IpAddr, &[u8]) -> Result<S>,
+) -> Result<()> {
     let half = half_message();
     let mut sockets = Vec::new();
     for number in 0..context.pick(400, 3000) {
         if context.is_over() {
             break;
         }
-        let source = source(number % 60);
-        let Ok(mut stream) = bare(source, context.http(source), TIMEOUT) else { continue };
-        if stream.write_all(&half).is_ok() {
+        if let Ok(socket) = open(source(number % 60), &half) {
             context.spend(1, count(half.len()));
+            sockets.push(socket);
         }
-        sockets.push(stream);
     }
     context.sleep_ms(300);
     Ok(())
 }
 
+fn plain_half_messages(context: &Context<'_>, source: fn(u32) -> IpAddr) -> Result<()> {
+    half_messages(context, source, |source, half| {
+        let mut stream = bare(source, context.http(source), TIMEOUT)?;
+        stream.write_all(half)?;
+        Ok(stream)
+    })
+}
+
 fn half_messages_over_tls(context: &Context<'_>) -> Result<()> {
-    let half = half_message();
-    let mut sockets = Vec::new();
-    for number in 0..context.pick(400, 3000) {
-        if context.is_over() {
-            break;
-        }
-        let source = hostile(number % 60);
+    half_messages(context, hostile, |source, half| {
         let target = context.tracker.tls(source);
-        let Ok(mut socket) = WebSocket::open(source, target, Some(context.tls), TIMEOUT) else { continue };
-        if socket.send_raw(&half).is_ok() {
-            context.spend(1, count(half.len()));
-        }
-        sockets.push(socket);
-    }
-    context.sleep_ms(300);
-    Ok(())
+        let mut socket = WebSocket::open(source, target, Some(context.tls), TIMEOUT)?;
+        socket.send_raw(half)?;
+        Ok(socket)
+    })
 }
 
 /// Holds many quarters of a message of one address, while an honest client sends a whole one slowly.

@@ -11,10 +11,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use rustix::process::Signal;
 
+use crate::measure::{as_f64, count, now};
 use crate::siege::attack::{Attack, Layer, Limits, Mode, Setting};
 use crate::siege::cluster::metric;
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::measure::{as_f64, count, now};
 use crate::siege::udp::{self, Announce, connect_packet, leecher, random_hash, scrape_packet};
 use crate::siege::wire::{
     CLIENT_MAC, Datagram, FORGER_MAC, Frames, HONEST, HOSTILE_NETWORKS, TRACKER_V4, TRACKER_V6, forged,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use shoal_testkit::client::tls::Tls;
 
 use super::{Client, TIMEOUT};
-use crate::siege::measure;
+use crate::measure;
 use crate::siege::websocket::{WebSocket, announce, answer, random_id};
 
 pub(super) struct SocketPair {

@@ -6,10 +6,10 @@ use anyhow::Result;
 use shoal_cluster::protocol::message::{Decoded, Message, decode, encode};
 use shoal_cluster::protocol::{NodeId, SHARDS};
 
+use crate::measure;
+use crate::measure::count;
 use crate::siege::cluster::metric;
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::measure;
-use crate::siege::measure::count;
 use crate::siege::nats::NatsClient;
 
 /// Messages between two flushes, so that the attacker is as fast as the server and no faster.

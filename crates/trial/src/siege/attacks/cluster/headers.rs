@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::attacker::Attacker;
+use crate::measure::count;
 use crate::siege::cluster::{PAYLOAD_BYTES_MAX, metric};
 use crate::siege::context::Context;
-use crate::siege::measure::count;
 
 /// The metric of the connections that a node has made.
 const CONNECTS: &str = "shoal_cluster_connects_total";

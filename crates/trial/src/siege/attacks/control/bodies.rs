@@ -7,10 +7,10 @@ use shoal_testkit::client::tcp;
 
 use super::operator::{ADMIN_TOKEN, authorization, beside};
 use super::readers;
+use crate::measure::count;
 use crate::siege::address::hostile_v4;
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, control_request};
-use crate::siege::measure::count;
 
 /// The maximum number of bytes of an endless body that may leave the sender. Those in kernel buffers count, several MiB on
 /// loopback.

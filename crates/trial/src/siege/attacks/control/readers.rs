@@ -8,11 +8,11 @@ use serde_json::Value;
 use shoal_testkit::client::{is_timeout, tcp_with_small_window};
 
 use super::operator::{self, beside};
+use crate::measure::count;
 use crate::siege::address::hostile_v4;
 use crate::siege::attacks::holding::{Holding, Reading};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::control_request;
-use crate::siege::measure::count;
 use crate::siege::udp::{announce_all, leecher};
 
 /// The number of slow readers, from thirty addresses.

@@ -8,11 +8,11 @@ use anyhow::{Context as _, Result};
 use serde_json::json;
 
 use super::operator::{READ_TOKEN, ask, authorization, beside, document};
+use crate::measure;
+use crate::measure::count;
 use crate::siege::address::{honest_v4, hostile_v4};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, control_request, get};
-use crate::siege::measure;
-use crate::siege::measure::count;
 
 /// The maximum number of bans, and those that exist at the start.
 const BANS_MAX: u32 = 10_000;

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use anyhow::{Context as _, Result, ensure};
 use shoal_testkit::client::tls::{self, Tls};
 
+use crate::measure::{self, count, ratio};
 use crate::siege::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::siege::attack::Setting;
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, Response, announce_target, get};
-use crate::siege::measure::{self, count, ratio};
 use crate::siege::udp::{is_hostile, random_hash};
 use crate::siege::websocket::{WebSocket, announce, random_id};
 

@@ -8,10 +8,10 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::MESSAGE_TIME_MAX;
+use crate::measure;
+use crate::measure::count;
 use crate::siege::address::{honest_v4, hostile_v4};
 use crate::siege::context::{Context, TIMEOUT};
-use crate::siege::measure;
-use crate::siege::measure::count;
 use crate::siege::websocket::{WebSocket, announce, answer, random_id};
 
 /// The number of honest browsers, of the announces of each, and of the offers in each announce. An attacker with the

@@ -8,10 +8,10 @@ use shoal_base::Event;
 use shoal_wire::http::bencode::{self, Value};
 
 use super::learning::{learn, random_ports};
+use crate::measure::as_f64;
 use crate::siege::address::{honest_v4, hostile_v4};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, get_and_close};
-use crate::siege::measure::as_f64;
 use crate::siege::udp::{Announce, Flow, UdpClient, announce_all, leecher, random_hash};
 
 /// A workload of neighbouring keys.

@@ -4,9 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Result, ensure};
 
+use crate::measure::{count, ratio};
 use crate::siege::address::{honest_v4, honest_v6, hostile_v4, hostile_v6};
 use crate::siege::context::Context;
-use crate::siege::measure::{count, ratio};
 use crate::siege::udp::{Announce, announce_all, is_hostile, leecher};
 
 /// The order in which the peers join.

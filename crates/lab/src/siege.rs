@@ -1,24 +1,24 @@
-//! The command line of the siege. `cargo xtask siege` builds the tracker and calls it.
-#![forbid(unsafe_code)]
+//! `shoal-lab siege`. `cargo xtask siege` builds the tracker and calls it.
 
 use std::env;
 use std::fs;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use shoal_trial::siege::{ATTACKS, Attack, Mode, Program, Report, list, namespace, run};
+use shoal_trial::write_file;
+
+use crate::process::{or_usage, raise_open_files_limit};
+use crate::terminal::{note, print};
 
 /// Attacks the tracker at PROGRAM, which the siege starts in its own network, while honest clients use it.
 ///
 /// Exit codes: 0 if the tracker held against every attack, 1 if one got through, 2 if one could not be run.
-#[derive(Parser)]
-#[command(name = "shoal-siege")]
-struct Arguments {
+#[derive(Debug, clap::Args)]
+pub(crate) struct SiegeArgs {
     /// The program of the tracker
     #[arg(long, value_name = "FILE", required_unless_present = "list")]
     program: Option<PathBuf>,
@@ -45,19 +45,13 @@ struct Arguments {
     setting: Vec<(String, String)>,
 }
 
-fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    match arguments.run() {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("siege: {error:#}");
-            ExitCode::from(2)
-        }
+impl SiegeArgs {
+    /// An attack that cannot be run has the exit code of an invalid command line.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        or_usage(self.attack(), Ok)
     }
-}
 
-impl Arguments {
-    fn run(&self) -> Result<ExitCode> {
+    fn attack(&self) -> Result<ExitCode> {
         let attacks = self.attacks()?;
         if self.list {
             print(&list(&attacks))?;
@@ -68,19 +62,14 @@ impl Arguments {
         }
         namespace::prepare()?;
         // Thousands of connections are open at a time.
-        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
-            .context("cannot raise the limit on open files")?;
+        raise_open_files_limit();
         let report = self.run_attacks(&possible(attacks))?;
         let has_no_color = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_coloured = stdout().is_terminal() && !has_no_color;
         print(&if self.json { report.json()? } else { report.text(is_coloured) })?;
         if let Some(folder) = &self.out {
-            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-            for (name, text) in [("siege.json", report.json()?), ("siege.md", report.markdown())] {
-                let file = folder.join(name);
-                fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-            }
+            write_file(folder, "siege.json", &report.json()?)?;
+            write_file(folder, "siege.md", &report.markdown())?;
         }
         if let Some(page) = &self.page {
             let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
@@ -136,7 +125,7 @@ fn possible(mut attacks: Vec<&'static Attack>) -> Vec<&'static Attack> {
     let all = attacks.len();
     attacks.retain(|attack| !attack.is_on_wire || namespace::is_privileged());
     if attacks.len() < all {
-        eprintln!("{} attacks on the XDP data path are left out: they take root", all - attacks.len());
+        note(&format!("{} attacks on the XDP data path are left out: they take root", all - attacks.len()));
     }
     attacks
 }
@@ -144,8 +133,4 @@ fn possible(mut attacks: Vec<&'static Attack>) -> Vec<&'static Attack> {
 fn setting(text: &str) -> Result<(String, String)> {
     let (key, value) = text.split_once('=').context("use KEY=VALUE, such as http.connections_max=64")?;
     Ok((key.to_owned(), value.to_owned()))
-}
-
-fn print(text: &str) -> Result<()> {
-    stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 /// Runs the attacks whose name contains `filter` in short mode.
 fn siege(filter: &str, settings: &[&str]) -> (Option<i32>, Value) {
     let shoal = shoal_testkit::tools::shoal().expect("the tracker builds");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-siege"));
-    command.arg("--program").arg(shoal).args(["--short", "--json", "--filter", filter]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_shoal-lab"));
+    command.args(["siege", "--program"]).arg(shoal).args(["--short", "--json", "--filter", filter]);
     settings.iter().for_each(|setting| _ = command.args(["--setting", setting]));
     let Output { status, stdout, stderr } = command.output().expect("the program was built");
     let report = serde_json::from_slice(&stdout);
@@ -35,6 +35,6 @@ fn a_tracker_that_does_not_start_is_reported_as_not_run() {
 
 #[test]
 fn no_other_target_is_accepted() {
-    let output = Command::new(env!("CARGO_BIN_EXE_shoal-siege")).arg("192.0.2.1:6969").output();
+    let output = Command::new(env!("CARGO_BIN_EXE_shoal-lab")).args(["siege", "192.0.2.1:6969"]).output();
     assert_eq!(output.expect("the program was built").status.code(), Some(2));
 }

@@ -34,3 +34,9 @@ pub(crate) fn sleep_until(moment: Instant) {
 pub(crate) fn micros(duration: Duration) -> u32 {
     u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
 }
+
+/// Returns a percentile of sorted values, by the nearest rank, or 0 where there are none.
+pub(crate) fn percentile(sorted: &[u32], percent: usize) -> u32 {
+    let rank = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    sorted.get(rank).copied().unwrap_or(0)
+}

@@ -1,36 +1,38 @@
 //! The counters of a moment: those of the tracker, of the kernel on its side, and of the drivers at both ends.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
 
-/// The paths of the program on which a packet ends and that the tracker does not count itself: it does count those beyond the
-/// limits.
-const ENDS: [&str; 2] = ["denied", "unanswerable"];
+use anyhow::{Context, Result, ensure};
+use shoal_compare::network::VethPair;
+use shoal_testkit::client::http::Client;
+use shoal_testkit::process::wait_for;
+
+use crate::chaos::socket_drops::counter;
+use crate::chaos::tracker::Tracker;
+
+/// How long a tracker may take to tell its counters: it may ask to be asked less often.
+const PATIENCE: Duration = Duration::from_secs(30);
+const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Counters that tell of dropped datagrams, and the number of frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
+pub(crate) struct Counters {
     /// Counters that begin anew with each process of the tracker.
     process: BTreeMap<String, u64>,
     /// Counters that go on: those of the kernel and of the drivers.
     host: BTreeMap<String, u64>,
-    pub(super) frames: u64,
-    pub(super) frames_free: u64,
+    pub(crate) frames: u64,
+    pub(crate) frames_free: u64,
 }
 
-/// The changes of counters in a round.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Changes {
-    /// Datagrams that were dropped, by reason.
-    pub(super) drops: BTreeMap<String, u64>,
-    /// Requests that the driver of the load's interface has put into the queue of the tracker's, and those for which there was no
-    /// space.
-    pub(super) queued: u64,
-    pub(super) frames: u64,
-    pub(super) frames_free: u64,
-}
+/// Requests that the driver of the load's interface has put into the queue of the tracker's. It is no drop.
+pub(crate) const QUEUED: &str = "queued";
 
-/// The requests that the driver of the load's interface has passed on. It is no drop.
-const QUEUED: &str = "queued";
+/// Requests for which there was no space in that queue.
+pub(crate) const QUEUE_FULL: &str = "driver/queue-full";
 
 /// Redirects that have failed at the driver.
 const REDIRECTS_FAILED: &str = "driver/redirects-failed";
@@ -47,49 +49,77 @@ const REPLIES_DROPPED: &str = "driver/replies-dropped";
 const COUNTED_TWICE: [(&str, &[&str]); 3] = [
     (REDIRECTS_FAILED, &["socket/kernel_ring_full", "socket/kernel_other"]),
     (WITHOUT_ROUTE, &["reply/unreachable"]),
-    (REPLIES_DROPPED, &[QUEUE_FULL, "kernel/ip-replies-discarded"]),
+    (REPLIES_DROPPED, &[REPLY_QUEUE_FULL, "kernel/ip-replies-discarded"]),
 ];
 
 /// Those of them that the program has answered.
-const QUEUE_FULL: &str = "driver/reply-queue-full";
+const REPLY_QUEUE_FULL: &str = "driver/reply-queue-full";
 
 impl Counters {
-    /// Reads the metrics of a tracker.
-    pub(super) fn of_tracker(metrics: &str) -> Self {
+    /// Reads the counters of a tracker that serves, and those of the kernel and the drivers around it.
+    pub(crate) fn read(tracker: &Tracker) -> Result<Self> {
+        let pair = tracker.pair()?;
+        let [load, of_tracker] = pair.driver_counts()?;
+        let read = || Ok(Self::on_tracker_side(tracker, pair).ok().filter(|counters| counters.frames > 0));
+        let counters = wait_for("the tracker should have a data path and metrics", PATIENCE, read);
+        let mut counters =
+            counters.with_context(|| format!("there are no counters{}", tracker.last_words()))?;
+        counters.add_drivers(&load, &of_tracker);
+        Ok(counters)
+    }
+
+    fn on_tracker_side(tracker: &Tracker, pair: &VethPair) -> Result<Self> {
+        pair.on_tracker_side(|| {
+            let mut client = Client::open(
+                None,
+                (Ipv4Addr::LOCALHOST, tracker.control_port).into(),
+                None,
+                CONTROL_TIMEOUT,
+            )?;
+            let request = b"GET /metrics HTTP/1.0\r\nHost: localhost\r\nAccept: text/plain\r\n\r\n";
+            let response = client.request(request)?;
+            ensure!(response.status == 200, "the reply is {}", response.status);
+            let mut counters = Self::of_tracker(std::str::from_utf8(&response.body)?);
+            let [snmp, devices] =
+                ["snmp", "dev"].map(|name| fs::read_to_string(format!("/proc/thread-self/net/{name}")));
+            counters.add_kernel(&snmp?, &devices?, pair.tracker_interface());
+            Ok(counters)
+        })?
+    }
+
+    /// Parses the metrics of a tracker.
+    fn of_tracker(metrics: &str) -> Self {
         let mut counters = Self::default();
         for (name, labels, value) in metrics.lines().filter_map(series) {
-            let label = |key: &str| {
-                labels
-                    .split(',')
-                    .find_map(|label| label.strip_prefix(key)?.strip_prefix("=\"")?.strip_suffix('"'))
+            let of_key = |key: &&str| {
+                let mut labels = labels.split(',');
+                labels.find_map(|label| label.strip_prefix(*key)?.strip_prefix("=\"")?.strip_suffix('"'))
             };
-            let kind = match name {
-                "shoal_drops_total" => "tracker",
-                "shoal_reply_drops_total" => "reply",
-                // These replies are among the ones above.
-                "shoal_xdp_drops_total" if label("reason") != Some("transmit_full") => "socket",
-                "shoal_xdp_packets_total" if label("path").is_some_and(|path| ENDS.contains(&path)) => {
-                    "program"
-                }
-                "shoal_xdp_frames" => {
+            let reason = ["reason", "path"].iter().find_map(of_key).unwrap_or_default();
+            let kind = match (name, reason) {
+                ("shoal_xdp_frames", _) => {
                     counters.frames = value;
                     continue;
                 }
-                "shoal_xdp_frames_free" => {
+                ("shoal_xdp_frames_free", _) => {
                     counters.frames_free = value;
                     continue;
                 }
+                ("shoal_drops_total", _) => "tracker",
+                ("shoal_reply_drops_total", _) => "reply",
+                // Replies without a place in the ring are among the ones above.
+                ("shoal_xdp_drops_total", reason) if reason != "transmit_full" => "socket",
+                // The tracker does not count these itself: it does count those beyond the limits.
+                ("shoal_xdp_packets_total", "denied" | "unanswerable") => "program",
                 _ => continue,
             };
-            if let Some(reason) = label("reason").or_else(|| label("path")) {
-                *counters.process.entry(format!("{kind}/{reason}")).or_default() += value;
-            }
+            *counters.process.entry(format!("{kind}/{reason}")).or_default() += value;
         }
         counters
     }
 
     /// Adds the counts of UDP and IP (proc_net_snmp), and those of the interface (proc_net_dev).
-    pub(super) fn add_kernel(&mut self, snmp: &str, devices: &str, interface: &str) {
+    fn add_kernel(&mut self, snmp: &str, devices: &str, interface: &str) {
         let wanted = [
             ("Udp", "NoPorts", "kernel/udp-no-ports"),
             ("Udp", "InErrors", "kernel/udp-errors"),
@@ -100,7 +130,7 @@ impl Counters {
             ("Ip", "OutNoRoutes", WITHOUT_ROUTE),
         ];
         for (protocol, field, name) in wanted {
-            self.host.insert(name.to_owned(), snmp_field(snmp, protocol, field).unwrap_or(0));
+            self.host.insert(name.to_owned(), counter(snmp, protocol, field).unwrap_or(0));
         }
         let line = devices.lines().find_map(|line| line.trim().strip_prefix(interface)?.strip_prefix(':'));
         // Eight numbers of what was received, then bytes, packets, errors and drops of what was sent.
@@ -109,11 +139,11 @@ impl Counters {
     }
 
     /// Adds the counts of the drivers at both ends, as `ethtool -S` prints them.
-    pub(super) fn add_drivers(&mut self, load: &str, tracker: &str) {
+    fn add_drivers(&mut self, load: &str, tracker: &str) {
         let wanted = [
             (QUEUED, load, "tx_queue_0_xdp_xmit"),
-            ("driver/queue-full", load, "tx_queue_0_xdp_xmit_errors"),
-            (QUEUE_FULL, tracker, "rx_queue_0_xdp_tx_errors"),
+            (QUEUE_FULL, load, "tx_queue_0_xdp_xmit_errors"),
+            (REPLY_QUEUE_FULL, tracker, "rx_queue_0_xdp_tx_errors"),
             (REDIRECTS_FAILED, tracker, "rx_queue_0_drops"),
         ];
         for (name, text, field) in wanted {
@@ -124,15 +154,15 @@ impl Counters {
 
     /// Makes these the counters before a round in which a process has ended, whose last counters are `last`: the next one
     /// counts from 0.
-    pub(super) fn begin_anew(&mut self, last: &Self) {
+    pub(crate) fn begin_anew(&mut self, last: &Self) {
         for (name, value) in &mut self.process {
             // The counts of the process in this round are added to those of the next one.
             *value = value.wrapping_sub(last.process.get(name).copied().unwrap_or(0));
         }
     }
 
-    /// Returns the changes since `before`.
-    pub(super) fn since(&self, before: &Self) -> Changes {
+    /// Returns what was counted since `before`, each datagram once, by counter. [`QUEUED`] is among the counters.
+    pub(crate) fn since(&self, before: &Self) -> BTreeMap<String, u64> {
         let difference =
             |now: &BTreeMap<String, u64>, then: &BTreeMap<String, u64>| -> BTreeMap<String, u64> {
                 let since = |(name, value): (&String, &u64)| {
@@ -143,7 +173,6 @@ impl Counters {
             };
         let mut drops = difference(&self.host, &before.host);
         drops.extend(difference(&self.process, &before.process));
-        let queued = drops.remove(QUEUED).unwrap_or(0);
         for (name, counted) in COUNTED_TWICE {
             let counted: u64 = counted.iter().filter_map(|name| drops.get(*name)).sum();
             if let Some(all) = drops.get_mut(name) {
@@ -151,15 +180,11 @@ impl Counters {
             }
         }
         drops.retain(|_, value| *value > 0);
-        Changes { drops, queued, frames: self.frames, frames_free: self.frames_free }
+        drops
     }
 
-    pub(super) fn are_all_frames_free(&self) -> bool {
+    pub(crate) fn are_all_frames_free(&self) -> bool {
         self.frames > 0 && self.frames_free == self.frames
-    }
-
-    pub(super) fn has_same_drops(&self, other: &Self) -> bool {
-        self.process == other.process && self.host == other.host
     }
 }
 
@@ -168,13 +193,6 @@ fn series(line: &str) -> Option<(&str, &str, u64)> {
     let (series, value) = line.rsplit_once(' ')?;
     let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
     Some((name, labels.strip_suffix('}')?, value.parse().ok()?))
-}
-
-/// Returns a field of a protocol, whose names and values are two lines.
-fn snmp_field(snmp: &str, protocol: &str, field: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(": "));
-    let place = lines.next()?.split(' ').position(|name| name == field)?;
-    lines.next()?.split(' ').nth(place)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -206,17 +224,17 @@ shoal_worker_heartbeat_age_seconds{worker=\"0\"} 0.001
             "     tx_queue_0_xdp_xmit: 900\n     tx_queue_0_xdp_xmit_errors: 2\n",
             "     rx_queue_0_drops: 8\n",
         );
-        let changes = counters.since(&Counters::default());
         let expected = [
             ("driver/queue-full", 2),
             // Six of these are those of the socket.
             ("driver/redirects-failed", 2),
             ("program/denied", 7),
+            (QUEUED, 900),
             ("reply/buffer_full", 5),
             ("socket/kernel_ring_full", 6),
             ("tracker/malformed", 7),
         ];
-        assert_eq!((changes.drops, changes.queued), (drops(expected), 900));
+        assert_eq!(counters.since(&Counters::default()), drops(expected));
         assert_eq!((counters.frames, counters.frames_free), (4096, 4000));
         assert!(!counters.are_all_frames_free() && !Counters::default().are_all_frames_free());
     }
@@ -227,7 +245,7 @@ shoal_worker_heartbeat_age_seconds{worker=\"0\"} 0.001
             let metrics = format!("shoal_reply_drops_total{{reason=\"unreachable\"}} {unreachable}\n");
             let mut counters = Counters::of_tracker(&metrics);
             counters.add_kernel(&format!("Ip: OutNoRoutes\nIp: {without_route}\n"), "", "trk1");
-            counters.since(&Counters::default()).drops
+            counters.since(&Counters::default())
         };
         assert_eq!(of(14, 14), drops([("reply/unreachable", 14)]));
         // Errors of ICMP to the load, and replies that the kernel refuses for another reason.
@@ -241,9 +259,12 @@ shoal_worker_heartbeat_age_seconds{worker=\"0\"} 0.001
         let devices = "  trk1: 1 2 3 4 5 6 7 8 9 10 11 2512 13 14 15 16\n";
         counters.add_kernel("Ip: OutDiscards\nIp: 427\n", devices, "trk1");
         counters.add_drivers("", "     rx_queue_0_xdp_tx_errors: 371\n");
-        let expected =
-            [(QUEUE_FULL, 371), (REPLIES_DROPPED, 2512 - 371 - 427), ("kernel/ip-replies-discarded", 427)];
-        assert_eq!(counters.since(&Counters::default()).drops, drops(expected));
+        let expected = [
+            (REPLY_QUEUE_FULL, 371),
+            (REPLIES_DROPPED, 2512 - 371 - 427),
+            ("kernel/ip-replies-discarded", 427),
+        ];
+        assert_eq!(counters.since(&Counters::default()), drops(expected));
     }
 
     #[test]
@@ -258,7 +279,7 @@ shoal_worker_heartbeat_age_seconds{worker=\"0\"} 0.001
             ("kernel/udp-errors", 6),
             ("kernel/udp-no-ports", 5),
         ];
-        assert_eq!(counters.since(&Counters::default()).drops, drops(expected));
+        assert_eq!(counters.since(&Counters::default()), drops(expected));
     }
 
     #[test]
@@ -268,6 +289,6 @@ shoal_worker_heartbeat_age_seconds{worker=\"0\"} 0.001
         };
         let mut before = of(10);
         before.begin_anew(&of(13));
-        assert_eq!(of(2).since(&before).drops, drops([("tracker/malformed", 5)]));
+        assert_eq!(of(2).since(&before), drops([("tracker/malformed", 5)]));
     }
 }
