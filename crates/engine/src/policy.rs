@@ -423,11 +423,6 @@ impl Policy {
         Interval { least_s, jitter_s: longest_s - least_s }
     }
 
-    /// Draws the number of seconds until the client should announce again, at the pace of the worker.
-    pub fn interval_s(&self, protocol: Protocol, pace: Pace, rng: &mut fastrand::Rng) -> u32 {
-        self.interval(protocol, pace).draw_s(rng)
-    }
-
     /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It grows with
     /// the interval, and never exceeds `interval_s`, the interval in the reply.
     pub fn min_interval_s(&self, protocol: Protocol, pace: Pace, interval_s: u32) -> Option<u32> {
@@ -748,7 +743,7 @@ mod tests {
             let mut rng = fastrand::Rng::with_seed(1);
             let mut seen = [false; 4];
             for _ in 0..200 {
-                let late_s = policy.interval_s(protocol, Pace::default(), &mut rng) - least_s;
+                let late_s = policy.interval(protocol, Pace::default()).draw_s(&mut rng) - least_s;
                 seen[usize::try_from(late_s).unwrap()] = true;
             }
             assert_eq!(seen, [true; 4]);
@@ -777,11 +772,11 @@ mod tests {
             (announce.interval_s_max, announce.min_interval_s) = (3600, 300);
         });
         let (full, rng) = (Pace::default().after(u64::MAX, BUSY), &mut fastrand::Rng::with_seed(1));
-        assert_eq!(policy.interval_s(Protocol::Udp, Pace::default(), rng), 1800);
-        assert_eq!(policy.interval_s(Protocol::Udp, full, rng), 3600);
+        assert_eq!(policy.interval(Protocol::Udp, Pace::default()).draw_s(rng), 1800);
+        assert_eq!(policy.interval(Protocol::Udp, full).draw_s(rng), 3600);
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 3600), Some(600));
         assert_eq!(policy.min_interval_s(Protocol::Http, full, 400), Some(400));
-        assert_eq!(policy.interval_s(Protocol::WebTorrent, full, rng), 240, "by the same factor");
+        assert_eq!(policy.interval(Protocol::WebTorrent, full).draw_s(rng), 240, "by the same factor");
     }
 
     #[test]
@@ -791,7 +786,7 @@ mod tests {
                 (config.announce.interval_s_max, config.announce.interval_jitter_s) = (interval_s_max, 0);
             });
             let full = Pace::default().after(u64::MAX, BUSY);
-            policy.interval_s(Protocol::WebTorrent, full, &mut fastrand::Rng::with_seed(1))
+            policy.interval(Protocol::WebTorrent, full).draw_s(&mut fastrand::Rng::with_seed(1))
         };
         assert_eq!(interval_s(0), 120, "without a bound, nothing grows");
         assert_eq!(interval_s(21_600), 599);
@@ -872,7 +867,7 @@ mod tests {
                 (config.announce.interval_s, config.announce.interval_jitter_s) =
                     (interval_s, interval_jitter_s);
             });
-            policy.interval_s(Protocol::Udp, Pace::default(), &mut rng)
+            policy.interval(Protocol::Udp, Pace::default()).draw_s(&mut rng)
         };
         assert_eq!(interval_s(1800, 0), 1800);
         assert_eq!(interval_s(u32::MAX, u32::MAX), u32::MAX);

@@ -11,8 +11,7 @@ use shoal_net::stream::StreamLimits;
 use shoal_session::{Service as Connections, Statistics};
 
 use shoal_runtime::clock;
-use shoal_runtime::live::Live;
-use shoal_runtime::live::WorkerEndpoints;
+use shoal_runtime::live::{Live, WorkerEndpoints};
 use shoal_runtime::published::Subscription;
 
 #[derive(Debug)]
