@@ -200,13 +200,20 @@ impl Process {
     /// Returns everything that it has put out so far.
     #[must_use]
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+        self.log_from(0)
+    }
+
+    /// Returns what it has put out since its output had this many bytes.
+    #[must_use]
+    pub fn log_from(&self, start: u64) -> String {
+        String::from_utf8_lossy(&self.output_from(|_| start, u64::MAX).unwrap_or_default()).into_owned()
     }
 
     /// Returns the last lines of its output, at most `lines_max`, without empty lines and control characters.
     #[must_use]
     pub fn log_tail(&self, lines_max: usize) -> Vec<String> {
-        let bytes = self.output_end().unwrap_or_default();
+        let end = self.output_from(|length| length.saturating_sub(TAIL_BYTES_MAX), TAIL_BYTES_MAX);
+        let bytes = end.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let plain = |line: &str| -> String {
             let plain = line.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c });
@@ -223,39 +230,30 @@ impl Process {
         format!("--- {}\n{}\n", self.name(), self.log_tail(REPORT_LINES).join("\n"))
     }
 
-    /// Returns the last bytes of the output, which may be large.
-    fn output_end(&self) -> io::Result<Vec<u8>> {
+    /// Returns at most `bytes_max` of the output from a place on, which `start` chooses by the length.
+    fn output_from(&self, start: impl FnOnce(u64) -> u64, bytes_max: u64) -> io::Result<Vec<u8>> {
         let mut file = File::open(&self.log)?;
-        let length = file.metadata()?.len();
-        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES_MAX)))?;
+        file.seek(SeekFrom::Start(start(file.metadata()?.len())))?;
         let mut bytes = Vec::new();
-        file.take(TAIL_BYTES_MAX).read_to_end(&mut bytes)?;
+        file.take(bytes_max).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// Sends a signal to its group and the groups of processes that have left it, or to the program alone if it leads no group.
+    /// Sends a signal to its group, if it leads one, and to the groups of processes that have left it.
     pub fn signal(&self, signal: Signal) {
         // Each call fails if the process has ended, or the group is already empty.
-        let known = || self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if known().is_empty() {
-            let _ = kill_process(self.pid(), signal);
-            return;
-        }
         // This finds the other groups.
         let _ = self.members();
-        for group in known().iter() {
+        for group in self.groups.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             let _ = kill_process_group(*group, signal);
         }
     }
 
     /// Kills the whole group, and every process that left it.
     fn kill(&mut self) {
-        if self.groups.get_mut().unwrap_or_else(PoisonError::into_inner).is_empty() {
-            // The program may have been waited for, and another process may have its number.
-            let _ = self.child.kill();
-        } else {
-            self.signal(Signal::KILL);
-        }
+        // This does nothing to a program that has been waited for, whose number another process may have.
+        let _ = self.child.kill();
+        self.signal(Signal::KILL);
         for child in iter::once(&mut self.child).chain(&mut self.added) {
             let _ = child.wait();
         }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub struct Tracker {
     /// How long it may take to do anything.
     patience: Duration,
     /// The bytes of the log up to the last line that was waited for.
-    taken: AtomicUsize,
+    taken: AtomicU64,
     /// Where it serves UDP, in the order of its configuration.
     pub udp: Vec<SocketAddr>,
     /// Where it serves plain HTTP over TCP, likewise.
@@ -56,7 +56,7 @@ impl Tracker {
         let mut tracker = Self {
             process: process.expect("the program was built"),
             patience,
-            taken: AtomicUsize::new(0),
+            taken: AtomicU64::new(0),
             udp: Vec::new(),
             http: Vec::new(),
             tls: Vec::new(),
@@ -97,12 +97,9 @@ impl Tracker {
     pub fn wait_for_line(&self, message: &str) -> Value {
         let what = format!("{message:?} should be logged");
         let found = wait_for_every(LOOK_EVERY, &what, self.patience, || {
-            let log = self.process.log();
-            for line in log[self.taken.load(Ordering::Relaxed)..]
-                .split_inclusive('\n')
-                .filter(|line| line.ends_with('\n'))
-            {
-                self.taken.fetch_add(line.len(), Ordering::Relaxed);
+            let log = self.process.log_from(self.taken.load(Ordering::Relaxed));
+            for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+                self.taken.fetch_add(line.len() as u64, Ordering::Relaxed);
                 let Ok(mut line) = serde_json::from_str::<Value>(line) else { continue };
                 if line["fields"]["message"].as_str().is_some_and(|text| text.starts_with(message)) {
                     return Ok(Some(line["fields"].take()));
