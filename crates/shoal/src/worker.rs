@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shoal_base::transport::datagram::BATCH_MAX;
+use shoal_engine::Now;
 use shoal_engine::pace::{Load, Pace};
 use shoal_net::stream::{POLL_EVENTS_MAX, StreamIo, StreamLimits, StreamListeners, Tunnels};
 use shoal_net::{AnyIo, DatagramIo, POLL_BATCHES_MAX, Waker};
@@ -197,7 +198,7 @@ impl Worker {
                 if streams.has_attached() && !self.phase.awaits_arrivals(now_ms) {
                     streams.read_attached(now_ms, &mut service.connections);
                 }
-                let seen = poll_streams(streams, now_ms, &mut service, &wakers)?;
+                let seen = poll_streams(streams, now, &mut service, &wakers)?;
                 (streams_busy, is_behind) = (streams_busy || seen > 0, is_behind || seen >= POLL_EVENTS_MAX);
                 if now_ms >= trimmed_ms + TRIM_MS {
                     streams.trim();
@@ -262,11 +263,12 @@ fn leave(
     // The receiver of departures ends with the process.
     let depart = |departure| drop(departures.send(departure));
     loop {
-        let now_ms = clock::monotonic_ms();
+        let now = clock::now();
+        let now_ms = now.monotonic_ms;
         heartbeat.beat(now_ms);
         service.follow_reload();
         // Messages of other workers for connections of this one go with them.
-        service.connections.begin_round(clock::now());
+        service.connections.begin_round(now);
         streams.leave(&mut service.connections, &mut tunnels, |connection| {
             depart(Departure::Connection(connection))
         });
@@ -286,7 +288,7 @@ fn leave(
             mem::forget((streams, tunnels));
             phase.left();
         }
-        let seen = poll_streams(&mut streams, now_ms, &mut service, wakers)?;
+        let seen = poll_streams(&mut streams, now, &mut service, wakers)?;
         tunnels.poll(if seen == 0 { LEAVE_WAIT_MS } else { 0 }, now_ms)?;
     }
 }
@@ -295,7 +297,7 @@ fn leave(
 /// them after it.
 fn poll_streams(
     streams: &mut StreamIo<Connections>,
-    now_ms: u64,
+    now: Now,
     service: &mut WorkerService,
     wakers: &Wakers,
 ) -> io::Result<usize> {
@@ -303,8 +305,8 @@ fn poll_streams(
         streams.set_limits(limits);
         service.connections.set_source_capacity(Box::new(streams.source_limiter(limits.per_source)));
     }
-    service.connections.begin_round(clock::now());
-    let seen = streams.poll(now_ms, &mut service.connections)?;
+    service.connections.begin_round(now);
+    let seen = streams.poll(now.monotonic_ms, &mut service.connections)?;
     service.connections.end_round().for_each(|worker| wakers.wake(worker));
     Ok(seen)
 }
@@ -316,12 +318,10 @@ fn stop(io: WorkerIo, service: &mut WorkerService, wakers: &Wakers) -> io::Resul
     let is_within = |limit_ms: u64| clock::monotonic_ms() < begin_ms + limit_ms;
     datagrams.drain(service, || is_within(DRAIN_MS_MAX))?;
     let Some(mut streams) = streams else { return Ok(()) };
-    while poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0 && is_within(ANSWER_MS_MAX)
-    {
-    }
+    while poll_streams(&mut streams, clock::now(), service, wakers)? > 0 && is_within(ANSWER_MS_MAX) {}
     streams.begin_shutdown(clock::monotonic_ms(), &mut service.connections)?;
     while streams.connections() > 0 && is_within(RETIRE_MS_MAX) {
-        let is_busy = poll_streams(&mut streams, clock::monotonic_ms(), service, wakers)? > 0;
+        let is_busy = poll_streams(&mut streams, clock::now(), service, wakers)? > 0;
         datagrams.poll(if is_busy { Duration::ZERO } else { STOP_WAIT }, service)?;
     }
     while streams.close_remaining(&mut service.connections) > 0 && is_within(FINISH_MS_MAX) {}
