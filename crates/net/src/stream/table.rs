@@ -12,6 +12,8 @@
 //! The phases are idle, lingering, open as a WebSocket, sending, and in a request. WebSockets have no time limit. A
 //! silent one is pinged, and closed if it stays silent.
 
+mod eviction;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -25,6 +27,8 @@ use super::shares::{self, Class, Members, Membership, Shares};
 use super::slab::Slab;
 use super::sources::Sources;
 use super::{Budget, EndReason, StreamCounters, StreamLimits};
+
+pub(super) use eviction::{MemoryVictim, Victim};
 
 /// How long input after the last reply is discarded before the socket closes.
 const LINGER_MS_MAX: u64 = 2_000;
@@ -54,26 +58,6 @@ labels! {
 #[derive(Debug)]
 pub(super) struct Admission {
     quota: Quota,
-}
-
-/// A connection that can be evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Victim {
-    pub(super) handle: Handle,
-    pub(super) phase: Phase,
-    /// The highest usage of a source, see [`Shares`].
-    pub(super) usage: usize,
-    /// Whether the connection belongs to that source, and the source has more connections than others.
-    pub(super) is_over_share: bool,
-}
-
-/// A connection that can be closed to free memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemoryVictim {
-    /// The connection holds more memory than others.
-    Account(Handle),
-    /// The source of the connection has many connections.
-    Connection(Victim),
 }
 
 /// The connections of a worker, with a `T` for each.
@@ -212,38 +196,6 @@ impl<T> ConnectionTable<T> {
         networks(ip).for_each(|network| self.sources.leave(network, kind));
     }
 
-    /// Returns the connection that is evicted in favour of one from this source, if any: the first in the order of
-    /// eviction, unless this source's usage is at least as high as that of the victim's source. In that case it can
-    /// only replace an idle or lingering connection of its own. If only a wider network has such a usage, it can also
-    /// replace a connection of that network that is idle, lingers or is in a request, so that a client of a provider is
-    /// served although others of the provider have many connections.
-    pub(super) fn victim_for(&mut self, ip: Option<IpAddr>) -> Option<Victim> {
-        let (highest, usage) = self.shares.highest_usage_of(networks(ip));
-        match self.victim() {
-            Some(victim) if victim.usage > usage => Some(victim),
-            _ => {
-                let own = networks(ip).next()?;
-                let of_own = [Class::Idle, Class::Linger].map(|class| (own, class));
-                let of_wider = highest.filter(|network| *network != own).map(|network| {
-                    [Class::Idle, Class::Linger, Class::Request].map(|class| (network, class))
-                });
-                let mut candidates = of_own.into_iter().chain(of_wider.into_iter().flatten());
-                let node = candidates.find_map(|(network, class)| self.shares.first_of(network, class))?;
-                Some(self.victim_at((node, usage, usage > 1)))
-            }
-        }
-    }
-
-    pub(super) fn victim(&mut self) -> Option<Victim> {
-        let victim = self.shares.victim(&mut self.slab)?;
-        Some(self.victim_at(victim))
-    }
-
-    fn victim_at(&mut self, (node, usage, is_over_share): (NodeId, usize, bool)) -> Victim {
-        let (handle, entry) = self.slab.at(node.index());
-        Victim { handle, phase: entry.phase, usage, is_over_share }
-    }
-
     /// Inserts an admitted connection, which waits for its first request.
     pub(super) fn insert(&mut self, admission: Admission, connection: T, now_ms: u64) -> Handle {
         let phase = Phase::Request;
@@ -284,23 +236,6 @@ impl<T> ConnectionTable<T> {
     /// Returns whether one more connection would exceed the memory.
     pub(super) fn is_out_of_memory(&self) -> bool {
         self.accounts.bytes() + Self::CONNECTION_BYTES > self.budget.held_bytes_max()
-    }
-
-    /// Returns the connection that is closed to free memory: one of the source that holds most, by the memory that
-    /// depends on its peers and by the number of its connections.
-    pub(super) fn memory_victim(&mut self) -> Option<MemoryVictim> {
-        let Some(account) = self.accounts.largest() else {
-            return self.victim().map(MemoryVictim::Connection);
-        };
-        let fixed_bytes = self.accounts.fixed_bytes() / self.len().max(1);
-        let (_, usage) = self.shares.highest_usage_of(networks(account.ip));
-        let account_weight = usage.saturating_mul(fixed_bytes) + account.source_bytes;
-        match self.shares.victim_of_highest(&mut self.slab) {
-            Some((node, usage)) if usage.saturating_mul(fixed_bytes) > account_weight => {
-                Some(MemoryVictim::Connection(self.victim_at((node, usage, true))))
-            }
-            _ => Some(MemoryVictim::Account(self.slab.at(account.index).0)),
-        }
     }
 
     pub(super) fn trim(&mut self) {
