@@ -3,6 +3,7 @@
 use std::thread;
 
 use anyhow::{Context, Result};
+use rustix::process::nice;
 
 use crate::bench::Bench;
 use crate::bpf::Bpf;
@@ -10,6 +11,9 @@ use crate::setup::tool;
 use crate::shell::{self, cargo, command, output, title};
 use crate::steps::Steps;
 use crate::{setup, siege, test, tidy};
+
+/// The priority of checks that run beside the siege and the tests, which mostly wait: they take what is left of the cores.
+const BESIDE_NICE: i32 = 19;
 
 pub(crate) fn run() -> Result<()> {
     let mut steps = Steps::default();
@@ -21,28 +25,35 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs all steps. They share one profile, except that instructions are counted in an optimised build; and the siege and
-/// the tests share one build. The siege mostly waits, so instructions, which no other load changes, are counted meanwhile.
 fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("set-up", setup::run)?;
     steps.run("format", format)?;
     steps.run("tidy", tidy::run)?;
-    steps.run("lints", lint)?;
-    steps.run("documentation", document)?;
     steps.run("dependencies", deny)?;
     steps.run("XDP program", || Bpf::COMPARE.run())?;
-    steps.run("without features", test::without_features)?;
     steps.run("build", test::build)?;
-    steps.run("siege, counts", || {
-        thread::scope(|scope| {
-            let siege = scope.spawn(siege::run_short);
-            Bench::instructions().run()?;
-            siege.join().expect("the siege returns its errors")
-        })
-    })?;
+    steps.run("examples", test::run_examples)?;
     let mut counts = test::Counts::default();
-    steps.run("tests", || test::run_built().map(|result| counts = result))?;
-    Ok(counts)
+    let mut beside = Steps::default();
+    let outcome = thread::scope(|scope| {
+        let beside = scope.spawn(|| run_beside(&mut beside));
+        let outcome = steps
+            .run("siege", siege::run_short)
+            .and_then(|()| steps.run("tests", || test::run_built().map(|result| counts = result)));
+        outcome.and(beside.join().expect("the steps return their errors"))
+    });
+    steps.append(beside);
+    outcome.map(|()| counts)
+}
+
+/// Compiles what neither the siege nor the tests need, at a low priority. The siege judges shares and the tests judge no
+/// times, so they notice little of it; and no load changes a count of instructions.
+fn run_beside(steps: &mut Steps) -> Result<()> {
+    nice(BESIDE_NICE).context("cannot lower the priority")?;
+    steps.run("lints", lint)?;
+    steps.run("documentation", document)?;
+    steps.run("without features", test::without_features)?;
+    steps.run("instructions", || Bench::instructions().run())
 }
 
 fn format() -> Result<()> {

@@ -7,6 +7,7 @@ mod report;
 use std::fs::{self, File};
 use std::io::{BufReader, ErrorKind};
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::process::Command;
 use std::thread::available_parallelism;
 
@@ -16,7 +17,7 @@ use shoal_testkit::tools;
 pub(crate) use report::Counts;
 
 use crate::setup;
-use crate::shell::{self, command, in_ci, output, root, title};
+use crate::shell::{self, cargo, command, in_ci, output, root, title};
 
 /// The number of tests whose durations are printed, the slowest first.
 const SLOWEST: usize = 20;
@@ -27,30 +28,34 @@ const REST_TIME_MAX_S: &str = "900";
 /// The number of test threads for each core. `.config/nextest.toml` gives slow tests several of them.
 const THREADS_PER_CORE: usize = 5;
 
+/// All tests of all packages that nextest runs.
+const BUILT: [&str; 7] = ["--workspace", "--locked", "--lib", "--bins", "--examples", "--test", "*"];
+
 pub(crate) fn run() -> Result<()> {
     setup::run()?;
     build()?;
+    run_examples()?;
     run_built().map(drop)
 }
 
-/// Builds the tests and the programs that they start.
+/// Builds the tests and the programs that they start, and lists them for [`nextest_of_built`].
 pub(crate) fn build() -> Result<()> {
     title("build");
-    shell::run(nextest("run")?.arg("--no-run"))
+    shell::run(nextest("run")?.args(BUILT).arg("--no-run"))?;
+    let mut list = nextest("list")?;
+    let binaries =
+        output(list.args(BUILT).args(["--list-type", "binaries-only", "--message-format", "json"]))?;
+    let metadata = output(&mut cargo(&["metadata", "--format-version", "1", "--all-features", "--no-deps"]))?;
+    for (path, text) in [(binaries_file(), binaries), (metadata_file(), metadata)] {
+        fs::create_dir_all(path.parent().unwrap_or(root()))?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
-/// Runs the unit tests of the program without its optional parts.
-pub(crate) fn without_features() -> Result<()> {
-    title("without features");
-    let arguments = ["test", "--locked", "--quiet", "--package", "shoal", "--no-default-features", "--lib"];
-    // All dependencies are built with other features than for the rest of CI, and soonest without optimisation.
-    shell::run(command("cargo", &arguments).env("CARGO_PROFILE_DEV_OPT_LEVEL", "0"))
-}
-
-/// Runs the tests that [`build`] has built, and prints the slowest.
-pub(crate) fn run_built() -> Result<Counts> {
-    title("tests");
-    // Nextest runs neither the tests in documentation nor the benchmarks, which run with tiny sizes here.
+/// Runs what nextest does not: the tests in documentation, and the benchmarks, which run with tiny sizes here.
+pub(crate) fn run_examples() -> Result<()> {
+    title("examples");
     for kind in [&["--doc"][..], &["--bench", "*"]] {
         let mut cargo_test =
             command("timeout", &[REST_TIME_MAX_S, "cargo", "test", "--workspace", "--locked"]);
@@ -59,7 +64,24 @@ pub(crate) fn run_built() -> Result<Counts> {
             format!("exit status 124 means that the time limit of {REST_TIME_MAX_S} s has passed")
         })?;
     }
-    let ignored = output(nextest("list")?.args(["--run-ignored", "only", "--message-format", "oneline"]))?;
+    Ok(())
+}
+
+/// Checks that the program can be built without its optional parts, and runs its unit tests.
+pub(crate) fn without_features() -> Result<()> {
+    title("without features");
+    shell::run(&mut cargo(&["check", "--locked", "--package", "shoal", "--no-default-features"]))?;
+    // As one of the workspace, the program shares its dependencies with the other tests. A profile has a report of its own.
+    let mut tests = nextest("run")?;
+    tests.args(["--profile", "without-features", "--workspace", "--locked", "--no-default-features", "--lib"]);
+    shell::run(tests.args(["--filterset", "package(shoal)"]))
+}
+
+/// Runs the tests that [`build`] has built, and prints the slowest.
+pub(crate) fn run_built() -> Result<Counts> {
+    title("tests");
+    let ignored =
+        output(nextest_of_built("list")?.args(["--run-ignored", "only", "--message-format", "oneline"]))?;
     // nextest keeps its reports in the workspace, wherever the target folder is.
     let path = root().join("target/nextest/default/junit.xml");
     if let Err(error) = fs::remove_file(&path)
@@ -67,7 +89,7 @@ pub(crate) fn run_built() -> Result<Counts> {
     {
         return Err(error).with_context(|| format!("cannot remove {}", path.display()));
     }
-    let mut tests = nextest("run")?;
+    let mut tests = nextest_of_built("run")?;
     let cores = available_parallelism().map_or(1, NonZeroUsize::get);
     tests.args(["--test-threads", &(THREADS_PER_CORE * cores).to_string()]);
     // Otherwise the interoperability tests would build another tracker, with fewer features.
@@ -91,12 +113,26 @@ pub(crate) fn run_built() -> Result<Counts> {
     Ok(report.counts)
 }
 
-/// Returns a command of nextest for all tests of all packages.
 fn nextest(task: &str) -> Result<Command> {
     let mut command = Command::new(setup::tool("cargo-nextest")?);
-    command.args(["nextest", task, "--workspace", "--locked"]);
-    command.args(["--lib", "--bins", "--examples", "--test", "*"]).current_dir(root());
+    command.args(["nextest", task]).current_dir(root());
     Ok(command)
+}
+
+/// Returns a command of nextest for what [`build`] has built. It does not ask cargo, whose target folder another build may
+/// have locked.
+fn nextest_of_built(task: &str) -> Result<Command> {
+    let mut command = nextest(task)?;
+    command.arg("--binaries-metadata").arg(binaries_file()).arg("--cargo-metadata").arg(metadata_file());
+    Ok(command)
+}
+
+fn binaries_file() -> PathBuf {
+    root().join("target/nextest/binaries.json")
+}
+
+fn metadata_file() -> PathBuf {
+    root().join("target/nextest/metadata.json")
 }
 
 fn report_skipped(skipped: &[String]) -> Result<()> {
