@@ -8,6 +8,7 @@
 //! | [`cluster`] | its cluster |
 //! | [`access`] | the lists of torrents, in files and through a running tracker |
 //! | [`state`] | snapshots |
+//! | [`import`] | configurations of other trackers |
 //! | [`tls`] | certificates to try HTTPS with |
 //!
 //! A command returns its text or a [`Failure`](shoal_runtime::failure::Failure). The program prints it and ends. The
@@ -18,6 +19,7 @@ pub mod access;
 pub mod client;
 pub mod cluster;
 pub mod ctl;
+pub mod import;
 pub mod state;
 pub mod tls;
 pub mod top;

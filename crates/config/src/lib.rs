@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod declare;
+mod draft;
 mod keys;
 mod print;
 mod problem;
@@ -18,6 +19,7 @@ mod rules;
 mod value;
 mod values;
 
+pub use draft::{Contradiction, Draft, Setting};
 pub use keys::{
     AccessConfig, AddressConfig, AnnounceConfig, ClusterConfig, Config, ConnectionIdConfig, ControlConfig,
     FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProcessConfig,
@@ -26,7 +28,7 @@ pub use keys::{
 };
 pub use print::{default_toml, environment_names, page_markdown};
 pub use problem::{Problem, Problems, Provenance};
-pub use read::{ConfigFile, is_shared, read, reread, reread_with};
+pub use read::{ConfigFile, is_shared, nearest, read, reread, reread_with};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     AccessLogTarget, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader, ClusterName,

@@ -358,7 +358,7 @@ fn unknown<'n>(
 }
 
 /// Returns the candidate nearest to `name`, if one is near enough for a useful suggestion.
-fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
+pub fn nearest<'n>(name: &str, candidates: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let distance_max = 1 + name.len() / 4;
     candidates
         .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::sockets::activation;
 use crate::{broker, sandbox, tracker, version};
-use shoal_cli::{access, cluster, ctl, state, tls, top};
+use shoal_cli::{access, cluster, ctl, import, state, tls, top};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output};
@@ -78,6 +78,8 @@ enum ConfigAction {
         /// The file to check
         file: PathBuf,
     },
+    /// Make a configuration from that of another tracker
+    Import(import::Import),
 }
 
 /// The text that `--help` prints after the arguments.
@@ -86,6 +88,7 @@ Examples:
   shoal                                 start with the defaults
   shoal config > shoal.toml             write a configuration file to edit
   shoal config check shoal.toml         check it
+  shoal config import --help            make one from that of another tracker
   shoal --config shoal.toml             start with it
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal   override one key, here udp.listen
   shoal tls self-signed --help          make a certificate to try HTTPS with
@@ -111,6 +114,7 @@ pub fn run() -> ExitCode {
         None => return serve(arguments.config.as_deref(), arguments.take_over),
         Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
+        Some(Command::Config { action: Some(ConfigAction::Import(arguments)) }) => import(&arguments),
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Cluster(command)) => return end(cluster::run(&command)),
@@ -172,6 +176,13 @@ fn exit_code(outcome: Result<(), Failure>) -> ExitCode {
 fn check(file: &Path) -> Result<(), Failure> {
     tracker::check(&config_file::read(Some(file))?)?;
     print(&format!("{}: no errors\n", file.display()))
+}
+
+fn import(arguments: &import::Import) -> Result<(), Failure> {
+    let imported = import::run(arguments)?;
+    print(&imported.configuration)?;
+    log::report(&imported.summary);
+    Ok(())
 }
 
 /// Writes to standard output. A reader that closes it early, as `head` does, is not an error.

@@ -39,6 +39,21 @@ fn the_printed_default_is_accepted_back() {
 }
 
 #[test]
+fn an_imported_configuration_is_accepted_and_the_summary_is_apart_from_it() {
+    let imported = run(&["config", "import", "--from", "bittorrent-tracker", "--", "--port", "8000"], &[]);
+    assert_eq!(imported.status.code(), Some(0), "{}", stderr(&imported));
+    assert!(stderr(&imported).starts_with("shoal: 3 taken over"), "{}", stderr(&imported));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    fs::write(&file, &imported.stdout).unwrap();
+    let checked = run(&["config", "check", file.to_str().unwrap()], &[]);
+    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
+    let refused = run(&["config", "import", "--from", "torrust", file.to_str().unwrap()], &[]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("is --from right?"), "{}", stderr(&refused));
+}
+
+#[test]
 fn help_teaches_and_version_tells_the_build() {
     let help = stdout(&run(&["--help"], &[]));
     for lesson in
