@@ -8,6 +8,7 @@
 //! | [`tracker`] | a Shoal under test |
 //! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
+//! | [`debian`] | the Debian package of the tracker |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
 //! | [`allocator`] | an allocator that counts |
@@ -22,6 +23,7 @@ pub mod allocator;
 #[cfg(feature = "tls")]
 pub mod certificate;
 pub mod client;
+pub mod debian;
 pub mod interop;
 pub mod namespace;
 #[cfg(feature = "tls")]
