@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`client`] | the clients of tests and trials, one for each protocol |
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
+//! | [`documents`] | pages of the documentation, and a shell that follows them |
 //! | [`process`] | the launcher: a program with its output, and its end |
 //! | [`tracker`] | a Shoal under test |
 //! | [`namespace`] | network namespaces |
@@ -24,6 +25,7 @@ pub mod allocator;
 pub mod certificate;
 pub mod client;
 pub mod debian;
+pub mod documents;
 pub mod interop;
 pub mod namespace;
 #[cfg(feature = "tls")]
