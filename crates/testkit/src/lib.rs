@@ -9,6 +9,7 @@
 //! | [`tracker`] | a Shoal under test |
 //! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
+//! | [`debian`] | the Debian package of the tracker |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
 //! | [`allocator`] | an allocator that counts |
@@ -23,6 +24,7 @@ pub mod allocator;
 #[cfg(feature = "tls")]
 pub mod certificate;
 pub mod client;
+pub mod debian;
 pub mod documents;
 pub mod interop;
 pub mod namespace;
