@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::sockets::activation;
-use crate::{broker, sandbox, tracker, version};
+use crate::{broker, init, sandbox, tracker, version};
 use shoal_cli::{access, cluster, ctl, import, state, tls, top};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
@@ -136,6 +136,9 @@ pub fn run() -> ExitCode {
 }
 
 fn serve(file: Option<&Path>, take_over: Option<RawFd>) -> ExitCode {
+    if init::is_needed() {
+        return init::run().unwrap_or_else(|error| exit_code(Err(error.into())));
+    }
     let connection = match take_over.map(activation::take_connection).transpose() {
         Ok(connection) => connection,
         Err(failure) => return exit_code(Err(failure)),

@@ -14,6 +14,7 @@ pub mod cli;
 mod cluster;
 mod descriptors;
 mod hand_over;
+mod init;
 mod memory;
 mod operations;
 mod privileges;

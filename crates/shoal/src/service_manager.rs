@@ -193,6 +193,13 @@ impl ServiceManager {
         }
     }
 
+    /// Passes on a message of another process.
+    pub(crate) fn forward(&self, message: &[u8]) {
+        if let Some(connection) = &self.0 {
+            let _ = connection.socket.send(message);
+        }
+    }
+
     /// Feeds the watchdog while all workers respond, if the manager expects it.
     pub(crate) async fn feed_watchdog(self, workers: Vec<Arc<Heartbeat>>) {
         let Some(period) = self.0.as_ref().and_then(|_| watchdog_period()) else { return };
