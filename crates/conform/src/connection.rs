@@ -10,9 +10,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
-use shoal_testkit::certificate::AnyCertificate;
 
 use crate::case::{Checked, Unmet, ensure};
+use crate::certificate::AnyCertificate;
 use crate::context::Context;
 use crate::deadline::{Deadline, TimedSocket};
 
@@ -188,7 +188,7 @@ fn name(host: &str) -> &str {
 /// A TLS configuration that accepts any certificate, because no rule of the suite concerns its name or issuer.
 static ANY_CERTIFICATE: LazyLock<Arc<ClientConfig>> = LazyLock::new(|| {
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let verifier = Arc::new(AnyCertificate::new(Arc::clone(&provider)));
+    let verifier = Arc::new(AnyCertificate(Arc::clone(&provider)));
     let mut configuration = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .expect("the provider has cipher suites of the default versions")

@@ -17,6 +17,7 @@
 
 mod answers;
 mod case;
+mod certificate;
 mod connection;
 mod context;
 mod deadline;

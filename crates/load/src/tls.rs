@@ -10,14 +10,16 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, ClientConnection, Error, NamedGroup, RootCertStore};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, Error, NamedGroup, RootCertStore, SignatureScheme,
+};
 use serde::ser::{SerializeMap as _, Serializer};
-use shoal_testkit::certificate::AnyCertificate;
 
 use crate::OpenError;
 
@@ -88,7 +90,7 @@ impl TlsClient {
             Some(file) => builder.with_root_certificates(trusted(file)?).with_no_client_auth(),
             None => builder
                 .dangerous()
-                .with_custom_certificate_verifier(Arc::new(AnyCertificate::without_signatures(provider)))
+                .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
                 .with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -116,6 +118,45 @@ fn trusted(file: &Path) -> Result<RootCertStore, OpenError> {
         return Err(refused(&"it holds none in PEM"));
     }
     Ok(roots)
+}
+
+/// Accepts any certificate, and verifies no signature.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _certificate: &CertificateDer<'_>,
+        _signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
 }
 
 /// A store of session tickets of one tracker. The store of rustls holds eight, and a worker has more connections.

@@ -13,16 +13,13 @@
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
 //! | [`allocator`] | an allocator that counts |
-//! | [`certificate`] | a verifier that accepts any certificate |
 //! | [`tokens`] | an issuer of tokens |
 //! | [`nats`] | real NATS servers |
 //!
-//! [`certificate`], [`tokens`] and [`nats`] need the feature `tls`. The kit must not be part of the tracker.
+//! [`tokens`] and [`nats`] need the feature `tls`. The kit must not be part of the tracker.
 #![deny(unsafe_code)]
 
 pub mod allocator;
-#[cfg(feature = "tls")]
-pub mod certificate;
 pub mod client;
 pub mod debian;
 pub mod documents;

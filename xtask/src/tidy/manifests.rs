@@ -1,5 +1,5 @@
-//! Rules of manifests: every crate inherits its lints and its licence from the workspace, and the commands of the README
-//! share what they build.
+//! Rules of manifests: every crate inherits its lints and its licence from the workspace, a published crate says what it
+//! is for, and the commands of the README share what they build.
 //!
 //! Cargo builds a dependency once for each set of its features. `shoal-lab` needs some features that the tracker does
 //! not. The tracker asks for them too: otherwise `cargo run` would build half of the tracker again after
@@ -15,8 +15,11 @@ use crate::shell::{cargo, output};
 const INHERITED: [(&str, &str); 3] = [
     ("[lints]\nworkspace = true\n", "its lints"),
     ("\nlicense.workspace = true\n", "its licence"),
-    ("\npublish.workspace = true\n", "`publish = false`"),
+    ("\npublish.workspace = true\n", "`publish = false`; a crate for others has `publish = true`"),
 ];
+
+/// What a crate for others has, because its users have nothing but its package.
+const FOR_OTHERS: [&str; 3] = ["\nreadme = \"README.md\"\n", "\nkeywords = [", "\ncategories = ["];
 
 pub(super) fn check(file: &File, findings: &mut Vec<Finding>) {
     let is_crate = file.path.ends_with("Cargo.toml") && file.text.contains("[package]");
@@ -24,8 +27,15 @@ pub(super) fn check(file: &File, findings: &mut Vec<Finding>) {
     if !is_crate || file.text.contains("\n[workspace]\n") || file.text.starts_with("[workspace]\n") {
         return;
     }
+    let is_for_others = file.text.contains("\npublish = true\n");
+    if is_for_others {
+        for text in FOR_OTHERS.iter().filter(|text| !file.text.contains(**text)) {
+            findings.push(file.fault(1, format!("is published without `{}`", text.trim())));
+        }
+    }
     for (text, what) in INHERITED {
-        if !file.text.contains(text) {
+        let is_inherited = file.text.contains(text) || (is_for_others && text.contains("publish"));
+        if !is_inherited {
             findings.push(file.fault(1, format!("does not inherit {what} from the workspace")));
         }
     }
