@@ -158,7 +158,7 @@ fn the_programs_of_aquatic_keep_their_defaults_and_become_one_configuration() {
 
     let config = read(&import_files("aquatic_udp", &["aquatic_udp-new.toml"]));
     assert_eq!(shown(&config.udp.listen), "0.0.0.0:6969 [::]:6969");
-    assert_eq!(shown(&config.access.torrents_deny), "/srv/aquatic/./access-list.txt");
+    assert_eq!(shown(&config.access.torrents_deny), "/srv/aquatic/access-list.txt");
     assert_eq!(config.process.user.unwrap().as_str(), "nobody");
     assert_eq!(config.workers.count, Auto::Set(4));
 
@@ -244,6 +244,26 @@ fn keys_that_no_version_knows_are_named_with_the_nearest_one() {
     }
     let imported = import(&["--from", "bittorrent-tracker", "--", "--prot", "80", "--http"]).unwrap();
     assert!(imported.summary.contains("did you mean --port?"), "{}", imported.summary);
+}
+
+#[test]
+fn a_file_without_keys_has_the_defaults_of_the_other_tracker() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    for (from, text, udp, http) in [
+        ("opentracker", "# listen.tcp 0.0.0.0\n\n", "0.0.0.0:6969", "0.0.0.0:6969"),
+        ("aquatic_http", "", "", "0.0.0.0:3000"),
+        ("aquatic_udp", "# nothing\n", "0.0.0.0:3000", ""),
+        ("wt-tracker", "{}", "", "0.0.0.0:8000"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let config = read(&import(&["--from", from, file.to_str().unwrap()]).unwrap());
+        assert_eq!((shown(&config.udp.listen), shown(&config.http.listen)), (udp.into(), http.into()), "{from}");
+    }
+    std::fs::write(&file, "").unwrap();
+    let imported = import(&["--from", "chihaya", file.to_str().unwrap()]).unwrap();
+    assert!(imported.summary.contains("no address to listen on was found"), "{}", imported.summary);
+    assert_eq!(read(&imported).udp.listen.len(), 2);
 }
 
 #[test]
