@@ -51,7 +51,8 @@ fn shown<T: ToString>(items: &[T]) -> String {
 /// The numbers of a summary: taken over, not needed, without a counterpart.
 fn numbers(imported: &Imported) -> [usize; 3] {
     let first = imported.summary.lines().next().unwrap();
-    let numbers: Vec<usize> = first.split(", ").map(|part| part.split(' ').next().unwrap().parse().unwrap()).collect();
+    let numbers: Vec<usize> =
+        first.split(", ").map(|part| part.split(' ').next().unwrap().parse().unwrap()).collect();
     numbers.try_into().unwrap_or_else(|_| panic!("some keys are unknown: {}", imported.summary))
 }
 
@@ -80,7 +81,10 @@ fn every_file_becomes_a_configuration_and_no_key_of_it_is_unknown() {
         assert!(!text.contains("no such key"), "a rule names a key that does not exist:\n{text}");
         let odd = "is not a value that this key accepts";
         assert!(!text.contains(odd) && !text.contains("because this is not a value"), "{file}:\n{text}");
-        assert!(!text.contains("do-not-tell") && !text.contains("do not tell"), "{file} shows a secret:\n{text}");
+        assert!(
+            !text.contains("do-not-tell") && !text.contains("do not tell"),
+            "{file} shows a secret:\n{text}"
+        );
     }
 }
 
@@ -93,7 +97,11 @@ fn opentracker_keeps_its_addresses_lists_and_statistics() {
     assert_eq!(shown(&config.access.torrents_allow), "/etc/opentracker/whitelist.txt");
     assert_eq!(config.statistics.opentracker.len(), 7);
     assert!(!config.webtorrent.enabled);
-    assert!(imported.summary.contains("when opentracker was compiled cannot be seen"), "{}", imported.summary);
+    assert!(
+        imported.summary.contains("when opentracker was compiled cannot be seen"),
+        "{}",
+        imported.summary
+    );
 
     let imported = import_files("opentracker", &["opentracker-full.conf"]);
     let config = read(&imported);
@@ -102,7 +110,12 @@ fn opentracker_keeps_its_addresses_lists_and_statistics() {
     assert_eq!(shown(&config.access.torrents_deny), "/usr/local/etc/opentracker/blacklist");
     assert_eq!(shown(&config.proxy.trusted), "10.0.1.23/32");
     assert_eq!(config.statistics.opentracker, []);
-    for advice in ["docs/cluster.md", "shoal access add", "access.stats 192.168.0.23", "a proxy in front can redirect it"] {
+    for advice in [
+        "docs/cluster.md",
+        "shoal access add",
+        "access.stats 192.168.0.23",
+        "a proxy in front can redirect it",
+    ] {
         assert!(imported.configuration.contains(advice), "{advice} is not in\n{}", imported.configuration);
     }
 }
@@ -136,7 +149,10 @@ fn chihaya_keeps_its_intervals_limits_and_hooks() {
 #[test]
 fn mochi_keeps_all_frontends_and_what_invert_means() {
     let config = read(&import_files("mochi", &["mochi.yaml"]));
-    assert_eq!((shown(&config.udp.listen), shown(&config.http.listen)), ("0.0.0.0:6969".into(), "0.0.0.0:6969".into()));
+    assert_eq!(
+        (shown(&config.udp.listen), shown(&config.http.listen)),
+        ("0.0.0.0:6969".into(), "0.0.0.0:6969".into())
+    );
 
     let config = read(&import_files("mochi", &["mochi-hooks.yaml"]));
     assert_eq!(shown(&config.tls.listen), "0.0.0.0:8443 [::]:8443");
@@ -152,13 +168,16 @@ fn mochi_keeps_all_frontends_and_what_invert_means() {
 fn the_programs_of_aquatic_keep_their_defaults_and_become_one_configuration() {
     let config = read(&import_files("aquatic_udp", &["aquatic_udp.toml"]));
     assert_eq!((shown(&config.udp.listen), config.http.listen.len()), ("0.0.0.0:3000".into(), 0));
-    assert_eq!((config.announce.interval_s, config.announce.numwant_max, config.announce.numwant_default), (900, 30, 30));
+    assert_eq!(
+        (config.announce.interval_s, config.announce.numwant_max, config.announce.numwant_default),
+        (900, 30, 30)
+    );
     assert_eq!((config.announce.peer_timeout_s, config.announce.interval_jitter_s), (1200, 150));
     assert_eq!((config.udp.receive_buffer, config.log.level), (ByteSize(8_000_000), LogLevel::Error));
 
     let config = read(&import_files("aquatic_udp", &["aquatic_udp-new.toml"]));
     assert_eq!(shown(&config.udp.listen), "0.0.0.0:6969 [::]:6969");
-    assert_eq!(shown(&config.access.torrents_deny), "/srv/aquatic/./access-list.txt");
+    assert_eq!(shown(&config.access.torrents_deny), "/srv/aquatic/access-list.txt");
     assert_eq!(config.process.user.unwrap().as_str(), "nobody");
     assert_eq!(config.workers.count, Auto::Set(4));
 
@@ -169,7 +188,10 @@ fn the_programs_of_aquatic_keep_their_defaults_and_become_one_configuration() {
     let from = "aquatic_udp,aquatic_http,aquatic_ws";
     let imported = import_files(from, &["aquatic_udp.toml", "aquatic_http.toml", "aquatic_ws.toml"]);
     let config = read(&imported);
-    assert_eq!((shown(&config.udp.listen), shown(&config.http.listen)), ("0.0.0.0:3000".into(), "0.0.0.0:3000".into()));
+    assert_eq!(
+        (shown(&config.udp.listen), shown(&config.http.listen)),
+        ("0.0.0.0:3000".into(), "0.0.0.0:3000".into())
+    );
     assert!(config.webtorrent.enabled);
     assert_eq!(config.announce.interval_s, 900);
     let told = imported.configuration.replace("\n#  ", "");
@@ -181,7 +203,10 @@ fn a_command_line_of_bittorrent_tracker_is_read_from_a_file_or_the_arguments() {
     let config = read(&import(&["--from", "bittorrent-tracker", "--", "bittorrent-tracker"]).unwrap());
     assert_eq!(shown(&config.udp.listen), "0.0.0.0:8000 [::]:8000");
     assert_eq!(shown(&config.http.listen), "0.0.0.0:8000 [::]:8000");
-    assert_eq!((config.announce.interval_s, config.announce.peer_timeout_s, config.webtorrent.interval_s), (600, 1200, 120));
+    assert_eq!(
+        (config.announce.interval_s, config.announce.peer_timeout_s, config.webtorrent.interval_s),
+        (600, 1200, 120)
+    );
     assert!(config.statistics.page && config.statistics.bittorrent_tracker && config.webtorrent.enabled);
 
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +216,10 @@ fn a_command_line_of_bittorrent_tracker_is_read_from_a_file_or_the_arguments() {
     let config = read(&import(&["--from", "bittorrent-tracker", file.to_str().unwrap()]).unwrap());
     assert_eq!((config.udp.listen.len(), shown(&config.http.listen)), (0, "127.0.0.1:9000".into()));
     assert_eq!((config.announce.interval_s, config.webtorrent.enabled), (60, false));
-    assert_eq!((config.proxy.header.spelling(), shown(&config.proxy.trusted)), ("x-forwarded-for", "127.0.0.0/8 ::1/128".into()));
+    assert_eq!(
+        (config.proxy.header.spelling(), shown(&config.proxy.trusted)),
+        ("x-forwarded-for", "127.0.0.0/8 ::1/128".into())
+    );
     assert!(!config.statistics.page);
 }
 
@@ -199,7 +227,10 @@ fn a_command_line_of_bittorrent_tracker_is_read_from_a_file_or_the_arguments() {
 fn wt_tracker_keeps_its_servers_and_origins() {
     let imported = import_files("wt-tracker", &["wt-tracker.json"]);
     let config = read(&imported);
-    assert_eq!((shown(&config.http.listen), shown(&config.tls.listen)), ("0.0.0.0:8000".into(), "0.0.0.0:8443".into()));
+    assert_eq!(
+        (shown(&config.http.listen), shown(&config.tls.listen)),
+        ("0.0.0.0:8000".into(), "0.0.0.0:8443".into())
+    );
     assert_eq!(shown(&config.webtorrent.origins_allow), "https://xxx.com https://yyy.com");
     assert!(!config.webtorrent.origin_missing);
     assert_eq!((config.webtorrent.interval_s, config.webtorrent.offers_max), (120, 20));
@@ -210,7 +241,10 @@ fn wt_tracker_keeps_its_servers_and_origins() {
 fn torrust_warns_of_what_it_would_serve_to_everyone() {
     let imported = import_files("torrust", &["torrust.toml"]);
     let config = read(&imported);
-    assert_eq!((shown(&config.udp.listen), shown(&config.http.listen)), ("0.0.0.0:6969".into(), "0.0.0.0:7070".into()));
+    assert_eq!(
+        (shown(&config.udp.listen), shown(&config.http.listen)),
+        ("0.0.0.0:6969".into(), "0.0.0.0:7070".into())
+    );
     assert_eq!((config.announce.interval_s, config.announce.peer_timeout_s), (120, 900));
     assert_eq!(config.control.listen.unwrap().to_string(), "127.0.0.1:1212");
     assert!(!imported.configuration.contains("MyAccessToken"));
@@ -230,10 +264,22 @@ fn torrust_warns_of_what_it_would_serve_to_everyone() {
 fn keys_that_no_version_knows_are_named_with_the_nearest_one() {
     let folder = tempfile::tempdir().unwrap();
     for (from, text, words) in [
-        ("chihaya", "chihaya:\n  announce_intervall: 30m\n  udp: {addr: \":1\"}\n", "did you mean chihaya.announce_interval?"),
-        ("aquatic_udp", "[network]\nadress = \"0.0.0.0:3\"\n[cleaning]\nmax_peer_age = 1200\n", "did you mean network.address?"),
+        (
+            "chihaya",
+            "chihaya:\n  announce_intervall: 30m\n  udp: {addr: \":1\"}\n",
+            "did you mean chihaya.announce_interval?",
+        ),
+        (
+            "aquatic_udp",
+            "[network]\nadress = \"0.0.0.0:3\"\n[cleaning]\nmax_peer_age = 1200\n",
+            "did you mean network.address?",
+        ),
         ("opentracker", "listen.tpc 0.0.0.0\ntracker.user nobody\n", "did you mean listen.tcp?"),
-        ("wt-tracker", "{\"tracker\": {\"maxOffer\": 3}, \"servers\": [{\"server\": {\"port\": 1}}]}", "did you mean tracker.maxOffers?"),
+        (
+            "wt-tracker",
+            "{\"tracker\": {\"maxOffer\": 3}, \"servers\": [{\"server\": {\"port\": 1}}]}",
+            "did you mean tracker.maxOffers?",
+        ),
     ] {
         let file = folder.path().join(from);
         std::fs::write(&file, text).unwrap();
@@ -247,8 +293,35 @@ fn keys_that_no_version_knows_are_named_with_the_nearest_one() {
 }
 
 #[test]
+fn a_file_without_keys_has_the_defaults_of_the_other_tracker() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    for (from, text, udp, http) in [
+        ("opentracker", "# listen.tcp 0.0.0.0\n\n", "0.0.0.0:6969", "0.0.0.0:6969"),
+        ("aquatic_http", "", "", "0.0.0.0:3000"),
+        ("aquatic_udp", "# nothing\n", "0.0.0.0:3000", ""),
+        ("wt-tracker", "{}", "", "0.0.0.0:8000"),
+    ] {
+        std::fs::write(&file, text).unwrap();
+        let config = read(&import(&["--from", from, file.to_str().unwrap()]).unwrap());
+        assert_eq!(
+            (shown(&config.udp.listen), shown(&config.http.listen)),
+            (udp.into(), http.into()),
+            "{from}"
+        );
+    }
+    std::fs::write(&file, "").unwrap();
+    let imported = import(&["--from", "chihaya", file.to_str().unwrap()]).unwrap();
+    assert!(imported.summary.contains("no address to listen on was found"), "{}", imported.summary);
+    assert_eq!(read(&imported).udp.listen.len(), 2);
+}
+
+#[test]
 fn files_of_another_tracker_or_format_are_refused() {
-    assert!(refusal("mochi", "chihaya:\n  announce_interval: 30m\n").contains("none of the 1 keys; is --from right?"));
+    assert!(
+        refusal("mochi", "chihaya:\n  announce_interval: 30m\n")
+            .contains("none of the 1 keys; is --from right?")
+    );
     assert!(refusal("chihaya", "a: [1\nb: }").contains("it is not YAML: "));
     assert!(refusal("torrust", "[core\n").contains("it is not TOML: "));
     assert!(refusal("wt-tracker", "{\"servers\": [}").contains("it is not JSON: "));
@@ -256,7 +329,9 @@ fn files_of_another_tracker_or_format_are_refused() {
     assert!(refusal("torrust", "[metadata]\nschema_version = \"3.0.0\"\n").contains("its schema is 3.0.0"));
     let Err(Failure::Configuration(words)) = import(&["--from", "torrust", "/nonexistent"]) else { panic!() };
     assert!(words.contains("/nonexistent cannot be read"), "{words}");
-    let Err(Failure::Configuration(words)) = import(&["--from", "torrust,chihaya", "a", "b", "c"]) else { panic!() };
+    let Err(Failure::Configuration(words)) = import(&["--from", "torrust,chihaya", "a", "b", "c"]) else {
+        panic!()
+    };
     assert!(words.contains("2 trackers for 3 files"), "{words}");
 }
 

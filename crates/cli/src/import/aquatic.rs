@@ -222,7 +222,10 @@ fn take_access_list(document: &mut Document, root: Option<&str>, translation: &m
     };
     let path = document.take_text("access_list.path").unwrap_or_else(|| "./access-list.txt".to_owned());
     let path = match root {
-        Some(root) => Path::new(root).join(path.trim_start_matches('/')).display().to_string(),
+        Some(root) => {
+            let path = path.trim_start_matches("./").trim_start_matches('/');
+            Path::new(root).join(path).display().to_string()
+        }
         None => path,
     };
     translation.add("access_list.path", key, &path);

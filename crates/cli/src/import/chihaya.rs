@@ -117,7 +117,8 @@ pub(super) fn import(mut document: Document, translation: &mut Translation) -> R
             translation.control(key, &address);
         }
     }
-    let hooks: Vec<String> = ["chihaya.prehooks", "chihaya.posthooks"].iter().flat_map(|list| document.tables(list)).collect();
+    let hooks: Vec<String> =
+        ["chihaya.prehooks", "chihaya.posthooks"].iter().flat_map(|list| document.tables(list)).collect();
     for table in hooks {
         take_hook(&mut document, &table, translation);
     }

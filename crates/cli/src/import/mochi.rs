@@ -2,8 +2,8 @@
 
 use super::address::Protocol;
 use super::chihaya::{
-    DATABASE, HTTP, JWT, NO_HOOKS, OTHER_HOOK, REQUESTS, STORAGE, TOP, UDP, VARIATION, take_certificate, take_clients,
-    take_items, take_keys, take_routes,
+    DATABASE, HTTP, JWT, NO_HOOKS, OTHER_HOOK, REQUESTS, STORAGE, TOP, UDP, VARIATION, take_certificate,
+    take_clients, take_items, take_keys, take_routes,
 };
 use super::document::Document;
 use super::rule::Rule::{self, Key, NoCounterpart, NotNeeded, Off, Secret};
@@ -54,7 +54,8 @@ pub(super) fn import(mut document: Document, translation: &mut Translation) -> R
     if let Some(address) = document.take_text("metrics_addr") {
         translation.control("metrics_addr", &address);
     }
-    let hooks: Vec<String> = ["prehooks", "posthooks"].iter().flat_map(|list| document.tables(list)).collect();
+    let hooks: Vec<String> =
+        ["prehooks", "posthooks"].iter().flat_map(|list| document.tables(list)).collect();
     for table in hooks {
         take_hook(&mut document, &table, translation);
     }

@@ -101,8 +101,8 @@ fn take_policy(document: &mut Document, translation: &mut Translation) {
         let file = "/etc/shoal/torrents_allow";
         translation.add("core.listed", "access.torrents_allow", file);
         translation.warn(&format!(
-            "core.listed serves the torrents of its database, which Shoal reads from a file; write it before the start: \
-             sqlite3 DATABASE 'select info_hash from whitelist' > {file}"
+            "core.listed serves the torrents of the database, which Shoal reads from a file; before the start, write the \
+             result of `select info_hash from whitelist` to {file}"
         ));
     }
     if document.take_true("core.private") {

@@ -239,7 +239,7 @@ impl Translation {
                 Some(origin) => format!("{origin}, {timeout_s}, and {why}"),
                 None => why,
             };
-            self.put(key, u64::from(longest_s + longest_s / 5 + 1).into(), origin);
+            self.put(key, u64::from(longest_s + (longest_s / 5).max(1)).into(), origin);
         }
     }
 
@@ -310,7 +310,7 @@ mod tests {
         translation.take("interval", "announce.interval_s", 1800);
         translation.take("timeout", "announce.peer_timeout_s", 1860);
         translation.complete();
-        assert_eq!(translation.draft.value("announce.peer_timeout_s").as_deref(), Some("2521"));
+        assert_eq!(translation.draft.value("announce.peer_timeout_s").as_deref(), Some("2520"));
         assert!(translation.origins["announce.peer_timeout_s"].starts_with("timeout, 1860, and longer than"));
         assert_eq!(translation.draft.contradictions(), []);
     }
