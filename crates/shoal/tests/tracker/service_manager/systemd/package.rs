@@ -123,7 +123,7 @@ fn an_installation_beside_another_tracker_says_what_is_wrong() {
     let other = UdpSocket::bind(TRACKER).unwrap();
     let said = install(&machine, &package(&machine, "0.1.0"));
     assert!(said.contains("shoal: the service does not run; see: journalctl -u shoal"), "{said}");
-    machine.wait_for_log("Address already in use", 1);
+    machine.wait_for_log("port 6969 is in use by another program", 1);
     drop(other);
     machine.systemctl(&["reset-failed", "shoal"]);
     machine.systemctl(&["start", "shoal"]);
