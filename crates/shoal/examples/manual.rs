@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap_complete::Shell;
@@ -14,11 +14,31 @@ fn main() -> Result<()> {
     for directory in [&manual, &completions] {
         fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
     }
-    let mut command = shoal::cli::command();
+    // Not the build of this example.
+    let mut command = shoal::cli::command().version(env!("CARGO_PKG_VERSION"));
     clap_mangen::generate_to(command.clone(), &manual).context("cannot write the manual pages")?;
+    for page in fs::read_dir(&manual).with_context(|| format!("cannot read {}", manual.display()))? {
+        keep_columns(&page.context("cannot read the manual pages")?.path())?;
+    }
     for shell in [Shell::Bash, Shell::Fish, Shell::Zsh] {
         clap_complete::generate_to(shell, &mut command, "shoal", &completions)
             .with_context(|| format!("cannot write the completions for {shell}"))?;
     }
     Ok(())
+}
+
+/// Marks the examples of a manual page, which are indented, as lines that are shown as they are.
+fn keep_columns(page: &Path) -> Result<()> {
+    let text = fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
+    let mut marked = String::new();
+    let mut is_example = false;
+    for line in text.lines() {
+        if line.starts_with("  ") != is_example {
+            is_example = !is_example;
+            marked += if is_example { ".nf\n" } else { ".fi\n" };
+        }
+        marked += line;
+        marked.push('\n');
+    }
+    fs::write(page, marked).with_context(|| format!("cannot write {}", page.display()))
 }

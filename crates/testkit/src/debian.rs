@@ -89,6 +89,20 @@ impl Package<'_> {
     }
 }
 
+/// Checks a package by the rules of Debian. `packaging/debian/lintian-overrides` has the exceptions.
+///
+/// # Errors
+/// Returns an error with what lintian finds, or if it is not installed, since it brings a hundred packages of Perl.
+pub fn lint(package: &Path) -> Result<()> {
+    let lintian =
+        tools::find("lintian").context("lintian is missing; `apt-get install lintian` installs it")?;
+    let mut lintian = Command::new(lintian);
+    lintian.args(["--allow-root", "--fail-on", "error,warning", "--"]).arg(package);
+    let output = lintian.output().context("cannot run lintian")?;
+    ensure!(output.status.success(), "lintian finds:\n{}", String::from_utf8_lossy(&output.stdout));
+    Ok(())
+}
+
 fn architecture() -> Result<String> {
     let name = output(Command::new("dpkg").arg("--print-architecture"))?;
     Ok(name.trim().to_owned())

@@ -116,10 +116,9 @@ impl Load {
             let address = usize::from(number % 2);
             let (udp, http) = (udp[address], http[address]);
             thread::spawn(move || {
-                let (client, mut open) = (Client::new(udp), Web::connect(http, false));
-                let mut port = 1000 + 1000 * number;
-                while !is_over.load(Ordering::Relaxed) {
-                    port += 1;
+                let (client, mut open) = (Client::from_ip(udp.ip(), udp), Web::connect(http, false));
+                for turn in (0..1000).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let port = 1000 + 1000 * number + turn;
                     match number / 2 {
                         0 => drop(client.announce(&Announce::leecher(hash(u32::from(number)), port))),
                         1 => assert_eq!(open.get(&announce(hash(7), port, "&left=1")).status, 200),

@@ -2,6 +2,7 @@
 
 mod machine;
 mod package;
+mod page;
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};

@@ -1,6 +1,6 @@
 //! The Debian package, under a real systemd.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
 
 use shoal_testkit::debian::Package;
@@ -53,7 +53,7 @@ fn the_package_serves_at_once_and_leaves_no_trace() {
     let machine = Machine::boot_without_shoal();
     assert_eq!(traces(&machine), "");
     install(&machine, &package(&machine, "0.1.0"));
-    let client = Client::new(TRACKER);
+    let client = Client::from_ip(PUBLIC.into(), TRACKER);
     client.announce(&Announce::leecher(hash(1), 1001));
     assert_eq!(machine.systemctl(&["is-enabled", "shoal"]), "enabled");
     let modes = machine.run("stat", &["--format=%U %G %a", "/etc/shoal", "/etc/shoal/shoal.toml"]);
@@ -94,7 +94,7 @@ fn an_upgrade_of_the_package_loses_no_request() {
 fn a_configuration_that_the_new_version_refuses_stops_nothing() {
     let machine = Machine::boot_without_shoal();
     install(&machine, &package(&machine, "0.1.0"));
-    let client = Client::new(TRACKER);
+    let client = Client::from_ip(PUBLIC.into(), TRACKER);
     client.announce(&Announce::leecher(hash(1), 1001));
     let first = machine.show("MainPID");
     machine.configure("[state]", "[state]\nnonsense = 1");
@@ -115,4 +115,17 @@ fn a_configuration_that_the_new_version_refuses_stops_nothing() {
     assert!(said.contains("could not hand over, and is restarted"), "{said}");
     machine.wait_for("ActiveState", "active");
     assert_eq!(client.scrape(&[hash(1)])[0].leechers, 1);
+}
+
+#[test]
+fn an_installation_beside_another_tracker_says_what_is_wrong() {
+    let machine = Machine::boot_without_shoal();
+    let other = UdpSocket::bind(TRACKER).unwrap();
+    let said = install(&machine, &package(&machine, "0.1.0"));
+    assert!(said.contains("shoal: the service does not run; see: journalctl -u shoal"), "{said}");
+    machine.wait_for_log("port 6969 is in use by another program", 1);
+    drop(other);
+    machine.systemctl(&["reset-failed", "shoal"]);
+    machine.systemctl(&["start", "shoal"]);
+    Client::from_ip(PUBLIC.into(), TRACKER).announce(&Announce::leecher(hash(1), 1001));
 }
