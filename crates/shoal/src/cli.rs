@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 use crate::sockets::activation;
 use crate::{broker, init, sandbox, tracker, version};
 use shoal_cli::{access, cluster, ctl, state, tls, top};
+use shoal_net::names;
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output};
@@ -106,6 +107,7 @@ Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configurat
 
 /// Executes the command line.
 pub fn run() -> ExitCode {
+    names::load_no_libraries();
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         None => return serve(arguments.config.as_deref(), arguments.take_over),
