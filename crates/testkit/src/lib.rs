@@ -6,6 +6,7 @@
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
 //! | [`process`] | the launcher: a program with its output, and its end |
 //! | [`tracker`] | a Shoal under test |
+//! | [`container`] | the image of a container |
 //! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
@@ -22,6 +23,7 @@ pub mod allocator;
 #[cfg(feature = "tls")]
 pub mod certificate;
 pub mod client;
+pub mod container;
 pub mod interop;
 pub mod namespace;
 #[cfg(feature = "tls")]
