@@ -6,6 +6,7 @@ mod bpf;
 mod ci;
 mod figures;
 mod fuzz;
+mod release;
 mod sanitize;
 mod setup;
 mod shell;
@@ -51,6 +52,10 @@ enum Task {
     Fuzz(fuzz::Fuzz),
     /// Tests of the I/O and of the store under AddressSanitizer
     Sanitize(sanitize::Sanitize),
+    /// Make a release in dist/: static programs, Debian package, image, bills of materials, licences, notes, checksums
+    ///
+    /// The tree must have no changes, and CHANGELOG.md a heading with its version. The same commit makes the same bytes.
+    Release(release::Release),
     /// Attack the built tracker in a network of its own, with honest clients at the same time
     ///
     /// Exit codes: 0 if the tracker withstood every attack, 1 if an attack succeeded, 2 if one could not be run.
@@ -69,6 +74,7 @@ fn main() -> ExitCode {
         Task::Bench(bench) => bench.run(),
         Task::Fuzz(fuzz) => fuzz.run(),
         Task::Sanitize(sanitize) => sanitize.run(),
+        Task::Release(release) => release.run(),
         Task::Siege(siege) => return siege.run(),
     };
     match result {

@@ -44,6 +44,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    shoal_net::names::load_no_libraries();
     let outcome = match Arguments::parse().command {
         Command::Load(load) => load.run(),
         Command::Compare(compare) => compare.run(),

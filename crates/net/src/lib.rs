@@ -18,7 +18,7 @@
 //! leaves `reply_len` at 0.
 //!
 //! `unsafe` occurs only in the modules that pass pointers to the kernel: `shared`, `ring`, `ring::provided`,
-//! `socket::options`, `segmentation`, `mmsg::{receive, send}`, `uring::{receive, slot}` and the end of `uring`.
+//! `socket::options`, `segmentation`, `mmsg::{receive, send}`, `uring::{receive, slot}` and the end of `uring`; and in `names`.
 //!
 //! io_uring and `recvmmsg`/`sendmmsg` behave the same: one black-box suite runs over both. `docs/benchmarking.md` has
 //! the figures that decided the default. Memory that io_uring may use stays mapped, even after its owner, until the
@@ -30,6 +30,7 @@ mod echo;
 mod fault;
 mod inherited;
 mod mmsg;
+pub mod names;
 mod ring;
 mod segmentation;
 mod shared;

@@ -38,13 +38,12 @@ impl StateDirectory {
         };
         match DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                return Err(fault(&error.to_string()));
+                return Err(fault(&reason(&error)));
             }
             _ => {}
         }
         let lock = path.join("lock");
-        let lock =
-            replace_file::create(&lock, FILE_MODE, false).map_err(|error| fault(&error.to_string()))?;
+        let lock = replace_file::create(&lock, FILE_MODE, false).map_err(|error| fault(&reason(&error)))?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let directory = Self { path: path.to_owned(), lock };
@@ -96,6 +95,16 @@ impl StateDirectory {
     /// Returns the file of the keys of TLS tickets.
     pub fn tickets(&self) -> PathBuf {
         self.path.join("tickets")
+    }
+}
+
+/// Returns why the directory cannot be used. A container without its volume has a file system that is read-only.
+fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "its file system is read-only; if this is a container, mount a volume there".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 

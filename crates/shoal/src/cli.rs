@@ -9,6 +9,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::sockets::activation;
 use crate::{broker, init, sandbox, tracker, version};
 use shoal_cli::{access, cluster, ctl, health, import, state, tls, top};
+use shoal_net::names;
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output};
@@ -117,6 +118,7 @@ pub fn command() -> clap::Command {
 
 /// Executes the command line.
 pub fn run() -> ExitCode {
+    names::load_no_libraries();
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         None => return serve(arguments.config.as_deref(), arguments.take_over),

@@ -7,6 +7,7 @@
 //! | [`documents`] | pages of the documentation, and a shell that follows them |
 //! | [`process`] | the launcher: a program with its output, and its end |
 //! | [`tracker`] | a Shoal under test |
+//! | [`container`] | the image of a container |
 //! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
 //! | [`debian`] | the Debian package of the tracker |
@@ -21,6 +22,7 @@
 
 pub mod allocator;
 pub mod client;
+pub mod container;
 pub mod debian;
 pub mod documents;
 pub mod interop;

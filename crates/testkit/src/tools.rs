@@ -21,7 +21,7 @@ pub struct Tool {
 }
 
 /// Every program that the tests of this crate run.
-pub const TOOLS: [Tool; 12] = [
+pub const TOOLS: [Tool; 14] = [
     Tool { program: "ip", package: "iproute2" },
     Tool { program: "ethtool", package: "ethtool" },
     Tool { program: "unshare", package: "util-linux" },
@@ -35,7 +35,15 @@ pub const TOOLS: [Tool; 12] = [
     Tool { program: "chromium", package: "chromium" },
     Tool { program: "node", package: "nodejs" },
     Tool { program: "npm", package: "npm" },
+    BUILDAH,
+    RUNC,
 ];
+
+/// Builds the image of a container, without a daemon.
+pub const BUILDAH: Tool = Tool { program: "buildah", package: "buildah" };
+
+/// Runs a container, without a daemon.
+pub const RUNC: Tool = Tool { program: "runc", package: "runc" };
 
 /// The PyPI packages that the tests need, in the format of `pip`.
 pub const PYTHON_REQUIREMENTS: &str = include_str!("../requirements.txt");

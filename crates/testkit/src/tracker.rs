@@ -32,6 +32,8 @@ pub struct Tracker {
     pub tls: Vec<SocketAddr>,
     /// Where it serves operators.
     pub control: SocketAddr,
+    /// Whether its process ids are those of another namespace.
+    is_elsewhere: bool,
     /// The folder of the log. It is removed last.
     _folder: TempDir,
 }
@@ -61,6 +63,7 @@ impl Tracker {
             http: Vec::new(),
             tls: Vec::new(),
             control: SocketAddr::from(([0; 4], 0)),
+            is_elsewhere: false,
             _folder: folder,
         };
         let ready = tracker.wait_for_line("ready");
@@ -74,6 +77,13 @@ impl Tracker {
             tracker.control = *address;
         }
         tracker
+    }
+
+    /// Marks it as one in a namespace of process ids of its own, which kills its successors itself.
+    #[must_use]
+    pub fn elsewhere(mut self) -> Self {
+        self.is_elsewhere = true;
+        self
     }
 
     /// Returns its process id.
@@ -147,7 +157,8 @@ impl Tracker {
 
 impl Drop for Tracker {
     fn drop(&mut self) {
-        for successor in self.successors() {
+        let successors = if self.is_elsewhere { Vec::new() } else { self.successors() };
+        for successor in successors {
             // The call fails if it has ended.
             let _ = kill_process(successor, Signal::KILL);
         }

@@ -9,6 +9,7 @@ mod access_log;
 mod broker;
 mod cli;
 mod cluster;
+mod container;
 mod control;
 mod http;
 mod insight;

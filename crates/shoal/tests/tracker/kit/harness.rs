@@ -148,6 +148,11 @@ impl Tracker {
         Self::spawn(&mut with_sockets(sockets, names, settings))
     }
 
+    /// Starts the tracker of a command that runs it in a container.
+    pub(crate) fn start_in_container(command: &mut Command) -> Self {
+        Self(tracker::Tracker::start(command, PATIENCE).elsewhere())
+    }
+
     fn spawn(command: &mut Command) -> Self {
         Self(tracker::Tracker::start(command, PATIENCE))
     }

@@ -1,0 +1,173 @@
+//! The release: everything that an operator downloads, made from a tree without changes.
+//!
+//! The same commit makes the same bytes, in whichever folder: paths are left out of the programs, files are sorted, and
+//! every time is that of the commit. `--twice` checks this. The tools that `cargo xtask setup` installs are enough.
+
+mod archive;
+mod build;
+mod licences;
+mod notes;
+mod sbom;
+mod tree;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use shoal_testkit::container;
+use shoal_testkit::tools;
+
+use self::archive::Archive;
+use self::build::Target;
+use self::tree::Tree;
+use crate::setup;
+use crate::shell::{self, cargo, command, output, root, title};
+use crate::steps::Steps;
+
+/// The checksums of all other files, as `sha256sum --check` reads them.
+const CHECKSUMS: &str = "SHA256SUMS";
+
+/// Makes a release.
+#[derive(Args)]
+pub(crate) struct Release {
+    /// Where the files go; what is there is removed
+    #[arg(long, value_name = "DIRECTORY", default_value = "dist")]
+    out: PathBuf,
+
+    /// Make the release again from a clone in another folder, and compare the checksums; takes twice as long
+    #[arg(long)]
+    twice: bool,
+}
+
+impl Release {
+    pub(crate) fn run(self) -> Result<()> {
+        let mut steps = Steps::default();
+        let result = self.run_steps(&mut steps);
+        title("durations");
+        eprint!("{steps}");
+        result
+    }
+
+    fn run_steps(self, steps: &mut Steps) -> Result<()> {
+        let out = std::path::absolute(&self.out).context("cannot find the directory of the release")?;
+        let tree = Tree::read()?;
+        let target = Target::of_host(&tree)?;
+        steps.run("set-up", setup::run)?;
+        steps.run("oldest Rust", || build::check_oldest_rust(&tree))?;
+        steps.run("programs", || target.build())?;
+        steps.run("files", || make_files(&tree, &target, &out))?;
+        steps.run("image", || make_image(&tree, &target, &out))?;
+        steps.run("checksums", || write_checksums(&out))?;
+        steps.run("test of image", || test_image(&image(&tree, &target, &out, "oci")))?;
+        if self.twice {
+            steps.run("second time", || compare_with_second(&tree, &out))?;
+        }
+        report(&out)
+    }
+}
+
+/// Makes all files but the image and the checksums.
+fn make_files(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
+    title("files");
+    if out.exists() {
+        fs::remove_dir_all(out).with_context(|| format!("cannot remove {}", out.display()))?;
+    }
+    fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
+    write(&out.join("RELEASE-NOTES.md"), &tree.notes()?)?;
+    for program in build::PROGRAMS {
+        let name = format!("{program}-{}-{}", tree.version, target.name());
+        let metadata = licences::Metadata::read(program, &target.tuple)?;
+        let licences = metadata.licences()?;
+        sbom::write_for(tree, program, &target.tuple, &out.join(format!("{name}.cdx.json")))?;
+        let mut archive = Archive::new(&name)?;
+        archive.add(&target.program(program), program, 0o755)?;
+        archive.add_text("THIRD-PARTY-LICENCES", &licences)?;
+        for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md", "CHANGELOG.md"] {
+            archive.add(&root().join(file), file, 0o644)?;
+        }
+        if program == "shoal" {
+            archive.add(&root().join("packaging/systemd/shoal.service"), "shoal.service", 0o644)?;
+        }
+        archive.pack(tree.commit_s, out)?;
+    }
+    Ok(())
+}
+
+/// Makes the image in two formats. The one of OCI is for registries, podman and Docker from version 25 on. The older one of
+/// Docker is for `docker load` of any version, and has the health check, which that of OCI cannot express.
+fn make_image(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
+    title("image");
+    let name = format!("shoal:{}", tree.version);
+    let destinations = ["oci", "docker"]
+        .map(|format| format!("{format}-archive:{}:{name}", image(tree, target, out, format).display()));
+    container::build(&target.program("shoal"), tree.commit_s, &destinations.each_ref().map(String::as_str))
+}
+
+/// Returns the file of the image in this format.
+fn image(tree: &Tree, target: &Target, out: &Path, format: &str) -> PathBuf {
+    out.join(format!("shoal-{}-{}.{format}.tar", tree.version, target.name()))
+}
+
+/// Runs the tests of the image, which CI runs with another program: one fetches a list by its name.
+fn test_image(image: &Path) -> Result<()> {
+    title("test of image");
+    let arguments = ["test", "--locked", "--package", "shoal", "--test", "tracker", "container::"];
+    shell::run(cargo(&arguments).env("TEST_SHOAL_IMAGE", image))
+}
+
+fn write_checksums(out: &Path) -> Result<()> {
+    title("checksums");
+    let sums = output(command("sha256sum", &["--"]).args(names(out)?).current_dir(out))?;
+    write(&out.join(CHECKSUMS), &sums)
+}
+
+/// Makes the release again from a clone, and compares all files.
+fn compare_with_second(tree: &Tree, out: &Path) -> Result<()> {
+    title("second time");
+    let second = tools::target_directory()?.join("release-again");
+    if second.exists() {
+        fs::remove_dir_all(&second).with_context(|| format!("cannot remove {}", second.display()))?;
+    }
+    let (source, again) = (second.join("source"), second.join("dist"));
+    shell::run(command("git", &["clone", "--quiet", "--shared"]).arg(root()).arg(&source))?;
+    let mut checkout = command("git", &["checkout", "--quiet", &tree.commit]);
+    shell::run(checkout.current_dir(&source))?;
+    let target = Target::in_folder(tree, &source, &second.join("target"))?;
+    target.build()?;
+    make_files(tree, &target, &again)?;
+    make_image(tree, &target, &again)?;
+    write_checksums(&again)?;
+    let [first, second] = [out, &again].map(|directory| read(&directory.join(CHECKSUMS)));
+    let (first, second) = (first?, second?);
+    let second: Vec<&str> = second.lines().collect();
+    let differing: Vec<&str> = first.lines().filter(|line| !second.contains(line)).collect();
+    ensure!(differing.is_empty(), "the second time, other bytes came out:\n{}", differing.join("\n"));
+    Ok(())
+}
+
+fn report(out: &Path) -> Result<()> {
+    for name in names(out)? {
+        let bytes = fs::metadata(out.join(&name)).map_or(0, |file| file.len());
+        println!("{bytes:>12}  {}", out.join(name).display());
+    }
+    Ok(())
+}
+
+/// Returns the names of the files of a directory, sorted.
+fn names(directory: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))?;
+    let names =
+        entries.map(|entry| -> Result<String> { Ok(entry?.file_name().to_string_lossy().into_owned()) });
+    let mut names: Vec<String> = names.collect::<Result<_>>()?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))
+}
