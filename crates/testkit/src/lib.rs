@@ -16,8 +16,9 @@
 //! | [`allocator`] | an allocator that counts |
 //! | [`tokens`] | an issuer of tokens |
 //! | [`nats`] | real NATS servers |
+//! | [`pebble`] | a real ACME certificate authority |
 //!
-//! [`tokens`] and [`nats`] need the feature `tls`. The kit must not be part of the tracker.
+//! [`tokens`], [`nats`] and [`pebble`] need the feature `tls`. The kit must not be part of the tracker.
 #![deny(unsafe_code)]
 
 pub mod allocator;
@@ -30,6 +31,8 @@ pub mod namespace;
 #[cfg(feature = "tls")]
 pub mod nats;
 pub mod network;
+#[cfg(feature = "tls")]
+pub mod pebble;
 pub mod process;
 #[cfg(feature = "tls")]
 pub mod tokens;
