@@ -73,7 +73,14 @@ pub(crate) fn without_features() -> Result<()> {
     shell::run(&mut cargo(&["check", "--locked", "--package", "shoal", "--no-default-features"]))?;
     // As one of the workspace, the program shares its dependencies with the other tests. A profile has a report of its own.
     let mut tests = nextest("run")?;
-    tests.args(["--profile", "without-features", "--workspace", "--locked", "--no-default-features", "--lib"]);
+    tests.args([
+        "--profile",
+        "without-features",
+        "--workspace",
+        "--locked",
+        "--no-default-features",
+        "--lib",
+    ]);
     shell::run(tests.args(["--filterset", "package(shoal)"]))
 }
 
