@@ -9,7 +9,7 @@ use crate::bpf::Bpf;
 use crate::setup::tool;
 use crate::shell::{self, cargo, command, output, title};
 use crate::steps::Steps;
-use crate::{setup, siege, test, tidy};
+use crate::{publish, setup, siege, test, tidy};
 
 pub(crate) fn run() -> Result<()> {
     let mut steps = Steps::default();
@@ -30,6 +30,7 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("lints", lint)?;
     steps.run("documentation", document)?;
     steps.run("dependencies", deny)?;
+    steps.run("packages", publish::pack)?;
     steps.run("XDP program", || Bpf::COMPARE.run())?;
     steps.run("without features", test::without_features)?;
     steps.run("build", test::build)?;
