@@ -14,14 +14,14 @@
 //! | [`tokens`] | an issuer of tokens |
 //! | [`nats`] | real NATS servers |
 //!
-//! [`tokens`] and [`nats`] need the feature `tls`. The kit must not be part of the tracker.
+//! [`tokens`] needs the feature `tls`, and [`nats`] the feature `nats`. The kit must not be part of the tracker.
 #![deny(unsafe_code)]
 
 pub mod allocator;
 pub mod client;
 pub mod interop;
 pub mod namespace;
-#[cfg(feature = "tls")]
+#[cfg(feature = "nats")]
 pub mod nats;
 pub mod network;
 pub mod process;
