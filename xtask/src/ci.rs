@@ -32,8 +32,8 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("dependencies", deny)?;
     steps.run("packages", publish::pack)?;
     steps.run("XDP program", || Bpf::COMPARE.run())?;
-    steps.run("without features", test::without_features)?;
     steps.run("build", test::build)?;
+    steps.run("without features", test::without_features)?;
     steps.run("siege, counts", || {
         thread::scope(|scope| {
             let siege = scope.spawn(siege::run_short);

@@ -16,7 +16,7 @@ use shoal_testkit::tools;
 pub(crate) use report::Counts;
 
 use crate::setup;
-use crate::shell::{self, command, in_ci, output, root, title};
+use crate::shell::{self, cargo, command, in_ci, output, root, title};
 
 /// The number of tests whose durations are printed, the slowest first.
 const SLOWEST: usize = 20;
@@ -39,12 +39,15 @@ pub(crate) fn build() -> Result<()> {
     shell::run(nextest("run")?.arg("--no-run"))
 }
 
-/// Runs the unit tests of the program without its optional parts.
+/// Checks the program without its optional parts, and runs its unit tests.
 pub(crate) fn without_features() -> Result<()> {
     title("without features");
-    let arguments = ["test", "--locked", "--quiet", "--package", "shoal", "--no-default-features", "--lib"];
-    // All dependencies are built with other features than for the rest of CI, and soonest without optimisation.
-    shell::run(command("cargo", &arguments).env("CARGO_PROFILE_DEV_OPT_LEVEL", "0"))
+    shell::run(&mut cargo(&["check", "--locked", "--package", "shoal", "--no-default-features"]))?;
+    // By itself, the program needs fewer features of nearly all dependencies, and these would be built once more. Together
+    // with the other packages, only the program is built anew.
+    let mut tests = Command::new(setup::tool("cargo-nextest")?);
+    tests.args(["nextest", "run", "--workspace", "--locked", "--lib", "--no-default-features"]);
+    shell::run(tests.args(["--filterset", "package(shoal)"]).current_dir(root()))
 }
 
 /// Runs the tests that [`build`] has built, and prints the slowest.
