@@ -10,7 +10,7 @@ use crate::bpf::Bpf;
 use crate::setup::tool;
 use crate::shell::{self, cargo, command, output, title};
 use crate::steps::Steps;
-use crate::{setup, siege, test, tidy};
+use crate::{publish, setup, siege, test, tidy};
 
 /// The priority of checks that run beside the siege and the tests, which mostly wait: they take what is left of the cores.
 const BESIDE_NICE: i32 = 19;
@@ -30,6 +30,7 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("format", format)?;
     steps.run("tidy", tidy::run)?;
     steps.run("dependencies", deny)?;
+    steps.run("packages", publish::pack)?;
     steps.run("XDP program", || Bpf::COMPARE.run())?;
     steps.run("build", test::build)?;
     steps.run("examples", test::run_examples)?;

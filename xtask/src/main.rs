@@ -6,6 +6,7 @@ mod bpf;
 mod ci;
 mod figures;
 mod fuzz;
+mod publish;
 mod release;
 mod sanitize;
 mod setup;
@@ -29,7 +30,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, XDP program, siege,
+    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, packages, XDP program, siege,
     /// instructions, tests
     Ci,
     /// Run all tests: units, properties, fuzz corpora, the binary over every back end, real clients
@@ -42,6 +43,8 @@ enum Task {
     Figures(figures::Figures),
     /// Check licences, sources, duplicates and advisories of all dependencies
     Deny,
+    /// Publish the crates that others can use on crates.io, in the order of their dependencies
+    Publish(publish::Publish),
     /// Build the XDP program and compare it with the object in the repository
     Bpf(bpf::Bpf),
     /// Run a micro-benchmark
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Tidy => tidy::run(),
         Task::Figures(figures) => figures.run(),
         Task::Deny => ci::deny(),
+        Task::Publish(publish) => publish.run(),
         Task::Bpf(bpf) => bpf.run(),
         Task::Bench(bench) => bench.run(),
         Task::Fuzz(fuzz) => fuzz.run(),

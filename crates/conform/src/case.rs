@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::answers::ANSWERS;
 use crate::context::Context;
 
+/// The weight of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -15,6 +16,7 @@ pub enum Severity {
 }
 
 impl Severity {
+    /// Returns the word for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Must => "must",
@@ -23,10 +25,13 @@ impl Severity {
     }
 }
 
+/// The outcome of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaseVerdict {
+    /// The tracker keeps the rule.
     Pass,
+    /// The tracker breaks the rule.
     Fail,
     /// The rule cannot be checked from here; the finding says why.
     NotSupported,
@@ -35,6 +40,7 @@ pub enum CaseVerdict {
 }
 
 impl CaseVerdict {
+    /// Returns the word for people.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pass => "pass",
@@ -45,13 +51,16 @@ impl CaseVerdict {
     }
 }
 
+/// One rule, with the function that checks it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The name, in lower case with hyphens. It begins with the protocol.
     pub id: &'static str,
+    /// The weight of the rule.
     pub severity: Severity,
     /// The document and section, or the practice, that the rule comes from.
     pub source: &'static str,
+    /// The rule in one sentence.
     pub rule: &'static str,
     /// Whether the case waits for a minute or more.
     pub is_slow: bool,

@@ -10,6 +10,7 @@ use crate::deadline::Deadline;
 use crate::rules::operator::OperatorRules;
 use crate::trace::Trace;
 
+/// The timeouts of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     /// Time to wait for a reply before the request is sent again.
@@ -38,6 +39,7 @@ impl Timing {
     }
 }
 
+/// The protocol of a tracker URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
     /// BEP 15.
@@ -61,9 +63,12 @@ impl Scheme {
     }
 }
 
+/// The tracker under test, and the ways to reach it.
 #[derive(Clone, Debug)]
 pub struct Target {
+    /// The protocol.
     pub scheme: Scheme,
+    /// The address of the tracker.
     pub address: SocketAddr,
     /// The address of the same tracker in the other family, if it has one.
     pub other_family: Option<SocketAddr>,
@@ -75,9 +80,11 @@ pub struct Target {
     pub path: String,
     /// Local addresses to connect from, the default one first. If empty, the kernel chooses.
     pub sources: Vec<IpAddr>,
+    /// Chooses the info hashes, so that a run can be repeated.
     pub seed: u64,
     /// The rules of the operator that are to be checked.
     pub rules: OperatorRules,
+    /// The timeouts.
     pub timing: Timing,
 }
 
@@ -104,17 +111,20 @@ impl Target {
         }
     }
 
+    /// Returns an HTTP tracker, over TLS or not.
     pub fn http(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Https } else { Scheme::Http };
         Self { scheme, ..Self::new(address, seed) }
     }
 
+    /// Returns a WebTorrent tracker, over TLS or not.
     pub fn webtorrent(address: SocketAddr, is_tls: bool, seed: u64) -> Self {
         let scheme = if is_tls { Scheme::Wss } else { Scheme::Ws };
         Self { scheme, ..Self::new(address, seed) }
     }
 }
 
+/// The info hash of a torrent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct InfoHash(pub [u8; 20]);
 

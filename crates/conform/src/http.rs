@@ -35,6 +35,7 @@ use crate::peer::{Announce, STOPPED};
 use crate::rules::Protocol;
 use crate::run::TRIES;
 
+/// Returns all cases of HTTP.
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         announce::CASES,

@@ -12,7 +12,11 @@
 //!
 //! The tests of the tracker run the cases over each back end and address family. The tests of this crate run them
 //! against test trackers that break one rule each.
-#![allow(missing_docs, reason = "only this workspace uses the crate, and the names say it")]
+//!
+//! # Example
+//! ```
+#![doc = include_str!("../examples/conform_udp.rs")]
+//! ```
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -10,17 +10,24 @@ use crate::trace::TraceEntry;
 /// The name and version of the JSON of [`Report`]. The version increases when a reader could misunderstand it.
 pub const SCHEMA: &str = "shoal-lab-conform/2";
 
+/// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
+    /// The name of the case.
     pub id: String,
+    /// The weight of the rule.
     pub severity: Severity,
+    /// The document that the rule comes from.
     pub source: String,
+    /// The rule in one sentence.
     pub rule: String,
+    /// The outcome.
     pub verdict: CaseVerdict,
     /// The expected behaviour: the rule itself, unless the case failed at a certain step.
     pub expected: String,
     /// The observed behaviour, or why the rule could not be checked. Empty if the case passed.
     pub seen: String,
+    /// The last messages of the case, oldest first.
     pub exchange: Vec<TraceEntry>,
 }
 
@@ -47,16 +54,23 @@ impl Finding {
     }
 }
 
+/// Counts of findings by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
+    /// Cases that passed.
     pub passed: usize,
+    /// Failed cases of weight "must".
     pub musts_failed: usize,
+    /// Failed cases of weight "should".
     pub shoulds_failed: usize,
+    /// Cases that could not be checked from here.
     pub not_supported: usize,
+    /// Cases about rules that were not named.
     pub not_configured: usize,
 }
 
 impl Summary {
+    /// Counts these findings.
     pub fn of(findings: &[Finding]) -> Self {
         let count = |verdict, severity: Option<Severity>| {
             let counts = |finding: &&Finding| {
@@ -74,6 +88,7 @@ impl Summary {
     }
 }
 
+/// The findings about one tracker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The tracker URL, as the user wrote it.
@@ -82,16 +97,20 @@ pub struct Run {
     pub address: Option<SocketAddr>,
     /// The reason, if no case was run.
     pub unreachable: Option<String>,
+    /// The findings, counted.
     pub summary: Summary,
+    /// The results of all cases, in the order in which they ran.
     pub findings: Vec<Finding>,
 }
 
 impl Run {
+    /// Returns the findings about a tracker that was reached.
     pub fn done(url: &str, address: SocketAddr, findings: Vec<Finding>) -> Self {
         let summary = Summary::of(&findings);
         Self { url: url.to_owned(), address: Some(address), unreachable: None, summary, findings }
     }
 
+    /// Returns the run of a tracker that was not reached, and why.
     pub fn unreachable(url: &str, address: Option<SocketAddr>, reason: String) -> Self {
         let summary = Summary::default();
         Self { url: url.to_owned(), address, unreachable: Some(reason), summary, findings: Vec::new() }
@@ -103,8 +122,10 @@ impl Run {
     }
 }
 
+/// The findings about several trackers, as they are written to JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
+    /// See [`SCHEMA`].
     pub schema: String,
     /// The program that wrote the report, with its version.
     pub program: String,
@@ -112,10 +133,12 @@ pub struct Report {
     pub seed: u64,
     /// Whether every tracker was reachable and no rule of weight "must" is broken.
     pub is_conforming: bool,
+    /// The findings about each tracker.
     pub runs: Vec<Run>,
 }
 
 impl Report {
+    /// Returns the report of a program on these runs.
     pub fn new(program: String, seed: u64, runs: Vec<Run>) -> Self {
         let is_conforming = runs.iter().all(Run::is_conforming);
         Self { schema: SCHEMA.to_owned(), program, seed, is_conforming, runs }

@@ -8,18 +8,25 @@ const ENTRIES_MAX: usize = 12;
 
 const HEX_BYTES_MAX: usize = 128;
 
+/// The direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
+    /// To the tracker.
     Sent,
+    /// From the tracker.
     Seen,
 }
 
+/// A message of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceEntry {
+    /// Whether the case sent or received it.
     pub direction: Direction,
+    /// The message in words.
     #[serde(rename = "words")]
     pub text: String,
+    /// Its length.
     pub bytes: usize,
     /// The bytes, or the first of them.
     pub hex: String,

@@ -28,6 +28,7 @@ use crate::run::TRIES;
 
 pub(crate) use self::client::Client;
 
+/// Returns all cases of UDP.
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         connect::CASES,

@@ -25,6 +25,7 @@ use crate::connection;
 use crate::context::{Context, Target};
 use crate::run::TRIES;
 
+/// Returns all cases of WebTorrent.
 pub fn cases() -> Vec<&'static Case> {
     let lists = [
         handshake::CASES,

@@ -10,11 +10,13 @@ use rustix::time::{ClockId, clock_gettime};
 pub struct Clock(Instant);
 
 impl Clock {
+    /// Starts at 0.
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn start() -> Self {
         Self(Instant::now())
     }
 
+    /// Returns the nanoseconds since the start.
     #[expect(clippy::disallowed_methods, reason = "a load generator measures time")]
     pub fn now_ns(self) -> u64 {
         nanoseconds(self.0.elapsed())

@@ -29,21 +29,27 @@ pub struct HttpSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
     #[serde(skip)]
     pub host: String,
+    /// The path of announces. Parameters are appended to it.
     pub announce_path: String,
+    /// The path of scrapes.
     #[serde(skip)]
     pub scrape_path: String,
+    /// The settings of TLS. `None`: plain HTTP.
     #[serde(flatten, serialize_with = "crate::tls::serialize")]
     pub tls: Option<TlsSettings>,
     /// The number of connections of each worker.
     #[serde(rename = "connections_per_worker")]
     pub connections: NonZeroUsize,
+    /// The number of requests in flight on a connection, at most [`PIPELINING_MAX`].
     pub pipelining: NonZeroUsize,
+    /// How many requests a connection carries.
     #[serde(skip)]
     pub reuse: Reuse,
     /// Whether connections are reset instead of closed properly, which frees the memory of both hosts at once.
     pub reset: bool,
 }
 
+/// How many requests a connection carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     /// For all requests, one after the other (keep-alive).
@@ -57,6 +63,7 @@ pub enum Reuse {
 /// Most connections of a worker. This host does not have more ports on its loopback addresses for one tracker.
 pub const CONNECTIONS_MAX: usize = 1 << 20;
 
+/// Most requests in flight on a connection.
 pub const PIPELINING_MAX: usize = 1024;
 
 /// Creates the peers, and opens one connection for each worker to find out whether the tracker is there.

@@ -9,7 +9,11 @@
 //! A session has one thread for each processor that it may use. Each thread has its own sockets, connected to the
 //! tracker from different addresses and ports, and simulates the peers behind them. Requests are encoded once, as
 //! templates, and then patched.
-#![allow(missing_docs, reason = "only this workspace uses the crate, and the names say it")]
+//!
+//! # Example
+//! ```
+#![doc = include_str!("../examples/load_udp.rs")]
+//! ```
 
 mod clock;
 mod connection;

@@ -74,6 +74,7 @@ impl Arrivals {
         usize::try_from(arrived.saturating_sub(self.passed)).unwrap_or(usize::MAX)
     }
 
+    /// Marks this many arrivals as served.
     pub fn pass(&mut self, count: usize) {
         self.passed += count as u64;
     }

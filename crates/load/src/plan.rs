@@ -14,18 +14,23 @@ use crate::clock::nanoseconds;
 /// The load on one tracker, except its pace and its length, which each run has of its own.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// The address of the tracker.
     pub target: SocketAddr,
+    /// The peers and their torrents.
     pub population: Population,
+    /// The weights of the kinds of request.
     pub mix: Mix,
     /// The number of peers that an announce asks for. A negative number leaves it to the tracker.
     pub numwant: i32,
     /// Most info hashes in a scrape. Each scrape has one to this many.
     pub scrape_hashes_max: usize,
+    /// The addresses and ports that requests come from.
     pub sources: Sources,
     /// One thread for each entry, bound to the processor if the entry names one.
     pub workers: Vec<Option<usize>>,
     /// The same seed creates the same population and draws the same requests. Their order also depends on the replies.
     pub seed: u64,
+    /// The I/O back end of UDP.
     pub io: Backend,
     /// A request counts as lost after this time without a reply.
     pub timeout: Duration,
@@ -33,12 +38,15 @@ pub struct Plan {
     pub own_address_is_wrong: bool,
 }
 
+/// The peers and their torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Population {
+    /// The number of torrents.
     pub torrents: u32,
     /// The number of peers at any moment, over all torrents. A peer is in one torrent.
     pub peers: u32,
+    /// How peers are distributed over the torrents.
     pub popularity: Popularity,
     /// The share of peers that are seeders from the start, 0 to 1.
     pub seeder_share: f64,
@@ -50,9 +58,11 @@ pub struct Population {
     pub vanish_share: f64,
 }
 
+/// How peers are distributed over the torrents.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Popularity {
+    /// Every torrent is equally likely.
     Uniform,
     /// Torrent n has weight n^-exponent.
     Zipf {
@@ -86,10 +96,13 @@ pub enum Popularity {
 pub struct Mix {
     /// Connects. With weight 0, clients still send those that they need.
     pub connect: u32,
+    /// Announces.
     pub announce: u32,
+    /// Scrapes.
     pub scrape: u32,
 }
 
+/// The addresses and ports that requests come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sources {
     /// The first address. Sockets take the next ones in turn. A host has 16 million loopback addresses of IPv4.
@@ -100,6 +113,7 @@ pub struct Sources {
     pub sockets_per_worker: NonZeroUsize,
 }
 
+/// What decides when a request leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Pace {
@@ -118,15 +132,21 @@ pub enum Pace {
 /// When a run ends by itself, whichever comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
+    /// After this time.
     pub after: Option<Duration>,
+    /// After this number of requests of all workers together.
     pub requests: Option<u64>,
 }
 
+/// A plan that cannot be carried out.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{what} cannot be {found}: {accepted}")]
 pub struct PlanError {
+    /// The value at fault.
     pub what: &'static str,
+    /// What it is.
     pub found: String,
+    /// What is accepted.
     pub accepted: String,
 }
 
@@ -147,6 +167,40 @@ const SCRAPE_HASHES_MAX: usize = 74;
 const WORKERS_MAX: usize = 1024;
 
 impl Plan {
+    /// Returns a small load to begin with: one worker with a thousand peers, a tenth as many torrents, and announces only.
+    pub fn new(target: SocketAddr) -> Self {
+        let first = match (target.ip(), target.ip().is_loopback()) {
+            (IpAddr::V4(_), true) => Ipv4Addr::LOCALHOST.into(),
+            (IpAddr::V4(_), false) => Ipv4Addr::UNSPECIFIED.into(),
+            (IpAddr::V6(_), true) => Ipv6Addr::LOCALHOST.into(),
+            (IpAddr::V6(_), false) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        Self {
+            target,
+            population: Population {
+                torrents: 100,
+                peers: 1000,
+                popularity: Popularity::Uniform,
+                seeder_share: 0.5,
+                announces_per_life: 0,
+                vanish_share: 0.0,
+            },
+            mix: Mix { connect: 0, announce: 1, scrape: 0 },
+            numwant: 30,
+            scrape_hashes_max: 10,
+            sources: Sources { first, addresses: NonZeroUsize::MIN, sockets_per_worker: NonZeroUsize::MIN },
+            workers: vec![None],
+            seed: 1,
+            io: Backend::Mmsg,
+            timeout: Duration::from_secs(1),
+            own_address_is_wrong: false,
+        }
+    }
+
+    /// Checks that the plan can be carried out. Opening a session does the same.
+    ///
+    /// # Errors
+    /// Returns an error with the value that cannot be, and what is accepted.
     pub fn check(&self) -> Result<(), PlanError> {
         self.population.check()?;
         let Mix { connect, announce, scrape } = self.mix;

@@ -2,13 +2,20 @@
 
 use crate::plan::{Mix, Popularity, Population};
 
+/// A named load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
+    /// The name, in lower case with hyphens.
     pub name: &'static str,
+    /// The load in one line.
     pub summary: &'static str,
+    /// See [`Plan::population`](crate::Plan::population).
     pub population: Population,
+    /// See [`Plan::mix`](crate::Plan::mix).
     pub mix: Mix,
+    /// See [`Plan::numwant`](crate::Plan::numwant).
     pub numwant: i32,
+    /// See [`Plan::scrape_hashes_max`](crate::Plan::scrape_hashes_max).
     pub scrape_hashes_max: usize,
 }
 
@@ -55,11 +62,13 @@ pub const PRESETS: [Preset; 4] = [
     },
 ];
 
+/// There is no preset of this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no preset {0:?}: use {names}", names = PRESETS.map(|preset| preset.name).join(", "))]
 pub struct UnknownPreset(pub String);
 
 impl Preset {
+    /// Returns the preset of this name.
     pub fn find(name: &str) -> Result<Self, UnknownPreset> {
         let found = PRESETS.into_iter().find(|preset| preset.name == name);
         found.ok_or_else(|| UnknownPreset(name.to_owned()))

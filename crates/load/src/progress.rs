@@ -5,6 +5,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+/// The way to observe a run, and to end it.
 pub struct Watch<'w> {
     /// Set this to end the run early, with the measurements so far.
     pub cancel: &'w AtomicBool,
@@ -17,14 +18,21 @@ pub struct Watch<'w> {
 pub struct Progress {
     /// The share that is done, 0 to 1, if that is known.
     pub done_share: Option<f64>,
+    /// The time since the beginning of the run.
     pub elapsed: Duration,
     /// Good replies so far.
     pub responses: u64,
+    /// Good replies per second.
     pub responses_per_s: f64,
+    /// Requests without a reply in time, so far.
     pub lost: u64,
+    /// Replies that refuse the request, so far.
     pub errors: u64,
+    /// Replies that break a rule, so far.
     pub wrong: u64,
+    /// The median latency in microseconds.
     pub p50_us: f64,
+    /// The 99th percentile of the latency in microseconds.
     pub p99_us: f64,
 }
 

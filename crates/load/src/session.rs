@@ -20,16 +20,24 @@ use crate::progress::{Live, Snapshot};
 use crate::tally::{Tally, report};
 use crate::{Pace, Plan, Report, Stop, Watch};
 
+/// Why a session could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// The plan cannot be carried out.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// This process is not allowed to run where the plan wants it.
     #[error("cannot run on processor {processor}: {errno}; give processors that this process may use")]
-    Processor { processor: usize, errno: Errno },
+    Processor {
+        /// The number of the processor.
+        processor: usize,
+        /// The error of the kernel.
+        errno: Errno,
+    },
     /// This host lacks something.
     #[error("{0}")]
     Host(String),
+    /// No tracker answers at the address.
     #[error("{0}")]
     Unreachable(String),
 }

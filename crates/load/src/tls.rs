@@ -23,6 +23,7 @@ use serde::ser::{SerializeMap as _, Serializer};
 
 use crate::OpenError;
 
+/// The settings of TLS.
 #[derive(Clone, Debug)]
 pub struct TlsSettings {
     /// The only version that the client offers.
@@ -35,6 +36,7 @@ pub struct TlsSettings {
     pub name: String,
 }
 
+/// A version of TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsVersion {
     /// RFC 5246.

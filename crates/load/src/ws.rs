@@ -33,16 +33,20 @@ pub struct WsSettings {
     /// The name of the tracker, with its port unless that is the default: the value of `Host`.
     #[serde(skip)]
     pub host: String,
+    /// The path of the upgrade.
     pub path: String,
     /// The value of `Origin`, if it is sent.
     pub origin: Option<String>,
+    /// The settings of TLS. `None`: plain WebSocket.
     #[serde(flatten, serialize_with = "crate::tls::serialize")]
     pub tls: Option<TlsSettings>,
     /// The number of connections of all workers on which peers announce themselves again and again.
     pub connections: NonZeroUsize,
     /// The number of connections that all workers open per second, including handshakes. `None`: as many as possible.
     pub ramp: Option<f64>,
+    /// The number of offers in an announce, at most [`OFFERS_MAX`].
     pub offers: usize,
+    /// The length of the session description in an offer or answer.
     pub sdp_bytes: usize,
     /// The share of relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
@@ -57,6 +61,7 @@ pub struct WsSettings {
 /// Most connections of a worker.
 pub const CONNECTIONS_MAX: usize = stamp::SLOTS_MAX;
 
+/// Most offers in an announce.
 pub const OFFERS_MAX: usize = stamp::OFFERS_MAX;
 
 /// Creates the peers, and opens one connection for each worker to find out whether the tracker is there.

@@ -14,6 +14,11 @@
 //! `unsafe` is only in `memory` and the lock in `sync`. Two contracts are stated and not expressed by
 //! types: a page must not be used after its arena, and two processes must not use a store in the same memory file at
 //! the same time.
+//!
+//! # Example
+//! ```
+#![doc = include_str!("../examples/swarms.rs")]
+//! ```
 
 mod age;
 mod api;

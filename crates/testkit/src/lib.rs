@@ -18,7 +18,7 @@
 //! | [`nats`] | real NATS servers |
 //! | [`pebble`] | a real ACME certificate authority |
 //!
-//! [`tokens`], [`nats`] and [`pebble`] need the feature `tls`. The kit must not be part of the tracker.
+//! [`tokens`] and [`pebble`] need the feature `tls`, and [`nats`] the feature `nats`. The kit must not be part of the tracker.
 #![deny(unsafe_code)]
 
 pub mod allocator;
@@ -28,7 +28,7 @@ pub mod debian;
 pub mod documents;
 pub mod interop;
 pub mod namespace;
-#[cfg(feature = "tls")]
+#[cfg(feature = "nats")]
 pub mod nats;
 pub mod network;
 #[cfg(feature = "tls")]

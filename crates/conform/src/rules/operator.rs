@@ -16,6 +16,7 @@ const REQUESTS_BEYOND_LIMIT: u32 = 500;
 /// The rules of the tracker under test, as far as they are to be checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OperatorRules {
+    /// A torrent that is denied.
     pub denied_torrent: Option<InfoHash>,
     /// The words that clients see for that torrent.
     pub reason: Option<String>,
@@ -23,6 +24,7 @@ pub struct OperatorRules {
     pub unlisted_torrent: Option<InfoHash>,
     /// The beginning of peer ids that are denied, at most 20 bytes.
     pub denied_client: Option<Vec<u8>>,
+    /// A port that is denied to peers.
     pub denied_port: Option<u16>,
     /// A local address in a denied network.
     pub denied_source: Option<IpAddr>,

@@ -4,11 +4,14 @@ use super::Reuse;
 use crate::preset::Preset as Shape;
 use crate::{Mix, Popularity, Population};
 
+/// A named load over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
+    /// The name, the population, and the requests.
     pub shape: Shape,
     /// Whether it uses TLS 1.3.
     pub tls: bool,
+    /// How many requests a connection carries.
     pub reuse: Reuse,
 }
 
@@ -46,6 +49,7 @@ pub const PRESETS: [Preset; 2] = [
 ];
 
 impl Preset {
+    /// Returns the preset of this name.
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)
     }

@@ -24,20 +24,27 @@ use crate::{OpenError, Plan};
 pub use clients::HERD_RETRIES_MAX;
 use clients::{ClientRequest, Clients};
 
+/// Many clients that announce once, as after a restart of the tracker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Herd {
+    /// The number of clients.
     pub clients: u32,
+    /// The time within which the clients start.
     pub within: Duration,
     /// The number of retransmissions of a request after which a client gives up, at most [`HERD_RETRIES_MAX`].
     pub retries_max: u8,
 }
 
+/// What became of the clients.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HerdReport {
+    /// The number of clients.
     pub clients: u64,
     /// Clients whose announce was answered, by the number of their retransmissions.
     pub answered: Vec<u64>,
+    /// Clients whose request was refused.
     pub refused: u64,
+    /// The first reason that the tracker gave for a refusal.
     pub first_refusal: Option<String>,
     /// Clients that gave up.
     pub never: u64,

@@ -3,14 +3,18 @@
 use crate::preset::Preset as Shape;
 use crate::{Mix, Popularity, Population};
 
+/// A named load over WebSockets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Preset {
     /// The name, the population, and the requests. Unless the number of connections is given, each peer has one.
     pub shape: Shape,
     /// Whether it uses TLS 1.3.
     pub tls: bool,
+    /// The number of offers in an announce.
     pub offers: usize,
+    /// The length of the session description in an offer or answer.
     pub sdp_bytes: usize,
+    /// The share of relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
 }
 
@@ -73,6 +77,7 @@ pub const PRESETS: [Preset; 4] = [
 ];
 
 impl Preset {
+    /// Returns the preset of this name.
     pub fn find(name: &str) -> Option<Self> {
         PRESETS.into_iter().find(|preset| preset.shape.name == name)
     }

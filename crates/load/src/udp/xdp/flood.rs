@@ -12,8 +12,10 @@ use super::program::Discarding;
 use crate::clock::{Clock, nanoseconds};
 use crate::session::OpenError;
 
+/// A flood of connects from spoofed addresses.
 #[derive(Clone, Copy, Debug)]
 pub struct Flood {
+    /// The address of the tracker.
     pub target: SocketAddr,
     /// The network from whose addresses the connects seem to come. The way back from the tracker must lead here.
     pub network: Ipv4Addr,
@@ -21,14 +23,18 @@ pub struct Flood {
     pub prefix_bits: u32,
     /// Most connects on their way to the tracker and back. `None`: as many as the interface takes, answered or not.
     pub window: Option<u32>,
+    /// The length of the flood.
     pub duration: Duration,
 }
 
+/// What became of the connects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FloodReport {
     /// Connects that were sent, or were lost because the queue of the interface was full.
     pub sent: u64,
+    /// Replies that came back.
     pub replies: u64,
+    /// The time until the last reply.
     pub elapsed: Duration,
 }
 
