@@ -62,6 +62,8 @@ else
     cp -R "$1/etc" .
     # In a container it forbids packages to start services.
     rm -f usr/sbin/policy-rc.d
+    # It would index all manual pages of this host for seconds, after each installation.
+    ln -sf true usr/bin/mandb
 fi
 mount -t proc none proc
 mount --bind proc/sys proc/sys

@@ -27,18 +27,16 @@ pub(super) fn package(machine: &Machine, version: &str) -> String {
     format!("/tmp/{}", made.file_name().unwrap().to_str().unwrap())
 }
 
-/// Lets apt do something to packages. Returns what it prints.
-fn apt(machine: &Machine, arguments: &[&str]) -> String {
-    let quiet = ["--yes", "--quiet=2", "--no-install-recommends"];
-    let output = machine.command("apt-get", &[&quiet[..], arguments].concat()).output().unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8(text).unwrap();
+/// Lets dpkg do something. Returns what it and the scripts of the package print. Only the page uses apt, which takes longer.
+fn dpkg(machine: &Machine, arguments: &[&str]) -> String {
+    let output = machine.command("dpkg", arguments).output().unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(output.status.success(), "{arguments:?}: {text}");
     text
 }
 
 fn install(machine: &Machine, package: &str) -> String {
-    apt(machine, &["install", package])
+    dpkg(machine, &["--install", package])
 }
 
 /// Returns what belongs to the package and the tracker.
@@ -62,10 +60,10 @@ fn the_package_serves_at_once_and_leaves_no_trace() {
     let file = machine.etc("shoal/shoal.toml");
     let text = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, text + "# changed\n").unwrap();
-    apt(&machine, &["remove", "shoal"]);
+    dpkg(&machine, &["--remove", "shoal"]);
     assert_eq!(machine.show("ActiveState"), "inactive");
     assert!(traces(&machine).contains("/var/lib/shoal/swarms"), "what the operator may want again stays");
-    apt(&machine, &["purge", "shoal"]);
+    dpkg(&machine, &["--purge", "shoal"]);
     assert_eq!(traces(&machine), "");
 }
 
@@ -74,7 +72,7 @@ fn an_upgrade_of_the_package_loses_no_request() {
     let machine = Machine::boot_without_shoal();
     install(&machine, &package(&machine, "0.1.0"));
     machine.configure("[state]", "[announce]\npeers_per_address_max = 0\n\n[state]");
-    machine.systemctl(&["reload", "shoal"]);
+    machine.systemctl(&["restart", "shoal"]);
     let load = Load::start([TRACKER; 2], [TRACKER; 2]);
     load.wait_for_replies();
     let first = machine.show("MainPID");

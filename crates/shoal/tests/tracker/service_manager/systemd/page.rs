@@ -1,15 +1,14 @@
-//! The page for the operator of a public tracker, followed from an empty machine to its last command.
+//! The pages of the documentation that need a service manager, followed from an empty machine to their last command.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use shoal_testkit::documents::{Action, Page, Shell};
 
+use super::SHOAL;
 use super::machine::{Machine, PUBLIC};
 use super::package::package;
-
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/public-tracker.md");
 
 /// The page says HASH, and a reader puts in a torrent.
 const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
@@ -17,28 +16,66 @@ const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
 /// A stand-in for a program that a minimal Debian lacks.
 const SUDO: &str = "#!/bin/sh\nexec \"$@\"\n";
 
-#[test]
-fn the_page_for_public_trackers_works_as_written() {
+/// The directory of the reader in the machine.
+const HERE: &str = "/tmp";
+
+/// Returns a file of the repository.
+fn repository(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)
+}
+
+fn boot() -> Machine {
     let machine = Machine::boot_without_shoal();
     let sudo = machine.path("/usr/local/bin/sudo");
     fs::write(&sudo, SUDO).unwrap();
     fs::set_permissions(&sudo, fs::Permissions::from_mode(0o755)).unwrap();
     let hosts = format!("127.0.0.1 localhost\n{PUBLIC} tracker.example\n");
     fs::write(machine.etc("hosts"), hosts).unwrap();
-    let page = Page::read(Path::new(PAGE), &[("HASH", HASH)]).unwrap();
-    let mut shell = Shell::start(machine.shell("/tmp")).unwrap();
-    let mut packages = ["0.1.0", "0.1.1"].into_iter();
+    machine
+}
+
+/// Does all that a page says, with something to prepare before each step.
+fn follow(machine: &Machine, page: &str, mut prepare: impl FnMut(&Action)) {
+    let page = Page::read(&repository(page), &[("HASH", HASH)]).unwrap();
+    let mut shell = Shell::start(machine.shell(HERE)).unwrap();
     for step in &page.steps {
-        // The reader downloads it before.
-        if matches!(&step.action, Action::Run { command, .. } if command.contains("apt install")) {
-            machine.run("sh", &["-c", "rm -f /tmp/shoal_*.deb"]);
-            package(&machine, packages.next().unwrap());
-        }
+        prepare(&step.action);
         if let Err(error) = shell.follow(step) {
-            panic!("{PAGE}:{}: {error:#}", step.line);
+            panic!("{}:{}: {error:#}", page.path.display(), step.line);
         }
     }
-    println!("{} steps", page.steps.len());
-    assert!(packages.next().is_none(), "the page upgrades");
     assert!(page.left_out.is_empty(), "{:?}", page.left_out);
+    println!("{}: {} steps", page.path.display(), page.steps.len());
+}
+
+#[test]
+fn the_page_for_public_trackers_works_as_written() {
+    let machine = boot();
+    let mut versions = ["0.1.0", "0.1.1"].into_iter();
+    follow(&machine, "docs/guides/public-tracker.md", |action| {
+        // The tracker reads a list sooner than a reader types.
+        if matches!(action, Action::Run { command, .. } if command.contains("access check")) {
+            machine.wait_for_log("an entry of a list has changed", 1);
+        }
+        // The reader downloads it before.
+        if matches!(action, Action::Run { command, .. } if command.contains("apt install")) {
+            machine.run("sh", &["-c", "rm -f /tmp/shoal_*.deb"]);
+            package(&machine, versions.next().unwrap());
+        }
+    });
+    assert!(versions.next().is_none(), "the page upgrades");
+}
+
+#[test]
+fn the_service_is_set_up_by_hand_as_its_page_says() {
+    let machine = boot();
+    fs::copy(env!("CARGO_BIN_EXE_shoal"), machine.path(SHOAL)).unwrap();
+    for file in ["packaging/debian/shoal.toml", "packaging/systemd/shoal.service"] {
+        let copy = machine.path(HERE).join(file);
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(repository(file), copy).unwrap();
+    }
+    follow(&machine, "docs/systemd.md", |_| {});
+    assert_eq!(machine.show("ActiveState"), "active");
+    assert!(machine.show("StatusText").starts_with("serving"));
 }
