@@ -4,7 +4,7 @@ use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::sockets::activation;
 use crate::{broker, init, sandbox, tracker, version};
@@ -105,6 +105,12 @@ SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a seco
 
 Exit codes: 0 stopped on request, 1 failed, 2 the command line or the configuration is invalid.";
 
+/// Returns the command line, for the manual pages and the completions of shells.
+#[must_use]
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
 /// Executes the command line.
 pub fn run() -> ExitCode {
     names::load_no_libraries();
@@ -186,8 +192,6 @@ fn print(text: &str) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]
@@ -199,6 +203,6 @@ mod tests {
             }
             command.get_subcommands().for_each(check);
         }
-        check(&Arguments::command());
+        check(&command());
     }
 }

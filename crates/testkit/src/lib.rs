@@ -4,11 +4,13 @@
 //! |---|---|
 //! | [`client`] | the clients of tests and trials, one for each protocol |
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
+//! | [`documents`] | pages of the documentation, and a shell that follows them |
 //! | [`process`] | the launcher: a program with its output, and its end |
 //! | [`tracker`] | a Shoal under test |
 //! | [`container`] | the image of a container |
 //! | [`namespace`] | network namespaces |
 //! | [`network`] | two network namespaces with a pair of interfaces between them, and VLANs |
+//! | [`debian`] | the Debian package of the tracker |
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
 //! | [`allocator`] | an allocator that counts |
@@ -24,6 +26,8 @@ pub mod allocator;
 pub mod certificate;
 pub mod client;
 pub mod container;
+pub mod debian;
+pub mod documents;
 pub mod interop;
 pub mod namespace;
 #[cfg(feature = "tls")]

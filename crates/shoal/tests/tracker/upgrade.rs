@@ -3,12 +3,12 @@
 pub(crate) mod sockets;
 
 use std::fs;
-use std::net::{TcpStream, UdpSocket};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -99,25 +99,27 @@ fn an_upgrade_keeps_peers_counts_and_connections(way: Way) {
     }
 }
 
-/// Every request is answered exactly once, over UDP and over connections, while the tracker is replaced again and again.
-#[test]
-fn no_request_is_lost() {
-    for io in ["mmsg", "uring"] {
-        let tracker = Tracker::start(&[("SHOAL_UDP_IO", io), ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
-        let (udp, http) = (tracker.udp.clone(), tracker.http.clone());
-        let upgraded = Upgraded::new(tracker);
+/// Clients over UDP, over connections that stay, and over a new connection for each request. Each of them waits for every reply, and
+/// fails without one.
+pub(crate) struct Load {
+    is_over: Arc<AtomicBool>,
+    answered: Arc<AtomicU32>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Starts two clients of each kind.
+    pub(crate) fn start(udp: [SocketAddr; 2], http: [SocketAddr; 2]) -> Self {
         let (is_over, answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
-        let mut clients = Vec::new();
-        for number in 0..6_u16 {
+        let client = |number: u16| {
             let (is_over, answered) = (Arc::clone(&is_over), Arc::clone(&answered));
-            let (udp, http) = (udp[usize::from(number % 2)], http[usize::from(number % 2)]);
-            clients.push(thread::spawn(move || {
-                let (client, mut open) = (Client::new(udp), Web::connect(http, false));
-                let mut port = 1000 + 1000 * number;
-                while !is_over.load(Ordering::Relaxed) {
-                    port += 1;
+            let address = usize::from(number % 2);
+            let (udp, http) = (udp[address], http[address]);
+            thread::spawn(move || {
+                let (client, mut open) = (Client::from_ip(udp.ip(), udp), Web::connect(http, false));
+                for turn in (0..1000).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                    let port = 1000 + 1000 * number + turn;
                     match number / 2 {
-                        // Each waits for its reply, and fails without one.
                         0 => drop(client.announce(&Announce::leecher(hash(u32::from(number)), port))),
                         1 => assert_eq!(open.get(&announce(hash(7), port, "&left=1")).status, 200),
                         _ => {
@@ -127,17 +129,40 @@ fn no_request_is_lost() {
                     }
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
-            }));
-        }
+            })
+        };
+        let clients = (0..6).map(client).collect();
+        Self { is_over, answered, clients }
+    }
+
+    /// Waits for some more replies.
+    pub(crate) fn wait_for_replies(&self) {
+        let before = self.answered.load(Ordering::Relaxed);
+        eventually("requests are answered", || {
+            (self.answered.load(Ordering::Relaxed) > before + 100).then_some(())
+        });
+    }
+
+    /// Ends the clients, and fails if one of them has lost a request.
+    pub(crate) fn end(self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.clients.into_iter().for_each(|client| client.join().unwrap());
+    }
+}
+
+/// Every request is answered exactly once, over UDP and over connections, while the tracker is replaced again and again.
+#[test]
+fn no_request_is_lost() {
+    for io in ["mmsg", "uring"] {
+        let tracker = Tracker::start(&[("SHOAL_UDP_IO", io), ("SHOAL_ANNOUNCE_PEERS_PER_ADDRESS_MAX", "0")]);
+        let load =
+            Load::start([0, 1].map(|family| tracker.udp[family]), [0, 1].map(|family| tracker.http[family]));
+        let upgraded = Upgraded::new(tracker);
         for _ in 0..5 {
-            let before = answered.load(Ordering::Relaxed);
             assert_eq!(upgraded.upgrade()["in_memory"], true);
-            eventually("requests are answered", || {
-                (answered.load(Ordering::Relaxed) > before + 100).then_some(())
-            });
+            load.wait_for_replies();
         }
-        is_over.store(true, Ordering::Relaxed);
-        clients.into_iter().for_each(|client| client.join().unwrap());
+        load.end();
     }
 }
 

@@ -1,6 +1,8 @@
 //! The unit that the project ships, under a real systemd.
 
 mod machine;
+mod package;
+mod page;
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +30,7 @@ const CONTROL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4A
 const SOCKETS: &str = "6";
 
 /// The program, within the machine.
-const SHOAL: &str = "/usr/local/bin/shoal";
+const SHOAL: &str = "/usr/bin/shoal";
 
 /// Returns the file with this comment at its beginning that a page of the documentation lists.
 fn documented(page: &str, beginning: &str) -> String {
@@ -281,12 +283,16 @@ Service=shoal.service
 }
 
 #[test]
-fn the_documented_file_permits_a_port_below_1024() {
-    let machine = Machine::boot(&documented("systemd.md", "/etc/systemd/system/shoal.service.d/ports.conf"));
+fn the_unit_permits_ports_below_1024() {
+    let machine = Machine::boot("");
     machine.configure("http.listen = [\"127.0.0.1:6969\"", "http.listen = [\"127.0.0.1:80\"");
     machine.systemctl(&["start", "shoal"]);
     TcpStream::connect("127.0.0.1:80").unwrap();
     assert_unprivileged(&machine);
+    machine.configure("http.listen = [", "http.listen = [\"127.0.0.1:81\", ");
+    machine.systemctl(&["reload", "shoal"]);
+    machine.wait_for_log("the configuration was read again", 1);
+    TcpStream::connect("127.0.0.1:81").unwrap();
 }
 
 #[test]

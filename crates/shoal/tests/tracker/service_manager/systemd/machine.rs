@@ -1,8 +1,9 @@
-//! A machine of its own for a test: systemd as process 1 in namespaces, with the unit that the project ships. It sees the programs of
-//! this host, has its own network, and ends with the test. Needs the rights of root.
+//! A machine of its own for a test: systemd as process 1 in namespaces, with the unit or the Debian package that the project ships.
+//! It sees the programs of this host, has its own network, and ends with the test. Needs the rights of root.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -28,15 +29,20 @@ exec unshare --cgroup -- sh -c "$3" sh "$1" "$4"
 "#;
 
 /// Makes the root of the machine and starts systemd there, with no units but those of the test: those of this host would change it.
-/// Arguments: the directory of the machine, which has `etc` and `var`, and the program.
+/// Arguments: the directory of the machine, which has `etc` and `var`, and the program. Without a program, `etc` and `var` are those
+/// of this host as well, so that packages can be installed. Changes of the machine go with it.
 const BOOT: &str = r#"
 set -e
-mkdir "$1/root"
+mkdir "$1/root" "$1/changes"
 mount -t tmpfs none "$1/root"
+mount -t tmpfs none "$1/changes"
 cd "$1/root"
 mkdir dev etc old proc root run sys tmp usr var
-mount --rbind /usr usr
-mount -o remount,bind,ro usr
+share() {
+    mkdir "$1/changes/$2" "$1/changes/$2.work"
+    mount -t overlay -o "lowerdir=/$2,upperdir=$1/changes/$2,workdir=$1/changes/$2.work" none "$2"
+}
+share "$1" usr
 for directory in bin sbin lib lib32 lib64; do
     if [ -h /$directory ]; then cp -P /$directory .
     elif [ -d /$directory ]; then mkdir $directory; mount --rbind /$directory $directory
@@ -44,12 +50,19 @@ for directory in bin sbin lib lib32 lib64; do
 done
 mount -t tmpfs none lib/systemd/system
 mount -t tmpfs none lib/systemd/system-generators
-mount -t tmpfs none usr/local
-mkdir usr/local/bin
-touch usr/local/bin/shoal
-mount --bind "$2" usr/local/bin/shoal
-mount --bind "$1/etc" etc
-mount --bind "$1/var" var
+if [ -n "$2" ]; then
+    touch usr/bin/shoal
+    mount --bind "$2" usr/bin/shoal
+    mount --bind "$1/etc" etc
+    mount --bind "$1/var" var
+else
+    share "$1" etc
+    share "$1" var
+    mount -t tmpfs none etc/systemd/system
+    cp -R "$1/etc" .
+    # In a container it forbids packages to start services.
+    rm -f usr/sbin/policy-rc.d
+fi
 mount -t proc none proc
 mount --bind proc/sys proc/sys
 mount -o remount,bind,ro proc/sys
@@ -82,7 +95,12 @@ mount -t cgroup2 none "$1/groups" && find "$1/groups/$2" -depth -type d -exec rm
 "#;
 
 /// The targets that services depend on, without anything of their own.
-const TARGETS: [&str; 6] = ["machine", "sysinit", "basic", "sockets", "shutdown", "network-online"];
+const TARGETS: [&str; 7] =
+    ["machine", "sysinit", "basic", "sockets", "shutdown", "network-online", "multi-user"];
+
+/// The units of this host for the journal.
+const UNITS: [&str; 3] =
+    ["systemd-journald.service", "systemd-journald.socket", "systemd-journald-dev-log.socket"];
 
 /// The additions to the unit: where its log goes, and that it is not started while a test holds it.
 const ADDITIONS: &str = "\
@@ -100,10 +118,14 @@ proxy.trusted = ["unix"]
 control.listen = "127.0.0.1:6970"
 workers.count = 2
 store.memory_max = "64MiB"
+state.path = "/var/lib/shoal"
 "#;
 
+/// The address of a machine in which packages are installed. Public trackers refuse peers with private addresses.
+pub(super) const PUBLIC: Ipv4Addr = Ipv4Addr::new(11, 0, 0, 1);
+
 /// Where the programs of this host are.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
+const PATH: &str = "/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A running machine.
 pub(super) struct Machine {
@@ -116,9 +138,7 @@ pub(super) struct Machine {
 impl Machine {
     /// Boots a machine with the unit and these additions to it. The calling thread is in its network from then on.
     pub(super) fn boot(additions: &str) -> Self {
-        assert!(Uid::effective().is_root(), "systemd needs the rights of root; run the tests as root");
-        let directory = tempfile::tempdir().unwrap();
-        let units = directory.path().join("etc/systemd/system");
+        let (directory, units) = begin();
         fs::create_dir_all(units.join("shoal.service.d")).unwrap();
         fs::create_dir_all(directory.path().join("etc/shoal")).unwrap();
         fs::create_dir_all(directory.path().join("var/log")).unwrap();
@@ -126,10 +146,6 @@ impl Machine {
         let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd/shoal.service");
         fs::copy(unit, units.join("shoal.service")).unwrap();
         fs::write(units.join("shoal.service.d/test.conf"), format!("{ADDITIONS}{additions}")).unwrap();
-        for target in TARGETS {
-            fs::write(units.join(format!("{target}.target")), format!("[Unit]\nDescription={target}\n"))
-                .unwrap();
-        }
         for (file, text) in [
             ("machine-id", "0123456789abcdef0123456789abcdef\n"),
             ("passwd", "root:x:0:0:root:/root:/bin/sh\nshoal:x:997:997::/nonexistent:/usr/sbin/nologin\n"),
@@ -142,12 +158,28 @@ impl Machine {
         let configuration = directory.path().join("etc/shoal/shoal.toml");
         chown(&configuration, Some(0), Some(997)).unwrap();
         fs::set_permissions(&configuration, fs::Permissions::from_mode(0o640)).unwrap();
+        Self::start(directory, env!("CARGO_BIN_EXE_shoal"))
+    }
+
+    /// Boots a machine in which packages can be installed, with a journal and a public address. The calling thread is in its network
+    /// from then on.
+    pub(super) fn boot_without_shoal() -> Self {
+        let (directory, units) = begin();
+        for unit in UNITS {
+            fs::copy(Path::new("/lib/systemd/system").join(unit), units.join(unit)).unwrap();
+        }
+        let machine = Self::start(directory, "");
+        machine.systemctl(&["start", "systemd-journald"]);
+        machine.run("ip", &["address", "add", &format!("{PUBLIC}/32"), "dev", "lo"]);
+        machine
+    }
+
+    fn start(directory: TempDir, program: &str) -> Self {
         let group = group(directory.path());
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--mount", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--"]);
         unshare.args(["sh", "-c", BEGIN, "sh"]).arg(directory.path()).args([&*group, BOOT]);
-        unshare.arg(env!("CARGO_BIN_EXE_shoal"));
-        unshare.env_clear().env("PATH", PATH).env("container", "test");
+        unshare.arg(program).env_clear().env("PATH", PATH).env("container", "test");
         let mut init = unshare.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(init.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -165,6 +197,19 @@ impl Machine {
 
     /// A command that runs in the machine, for a bounded time.
     pub(super) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = self.enter();
+        command.args(["timeout", "30", program]).args(arguments).stdin(Stdio::null());
+        command
+    }
+
+    /// A shell in the machine, in this directory.
+    pub(super) fn shell(&self, directory: &str) -> Command {
+        let mut command = self.enter();
+        command.args(["sh", "-c", "cd \"$0\" && exec bash", directory]);
+        command
+    }
+
+    fn enter(&self) -> Command {
         let mut command = Command::new("nsenter");
         command.args([
             "--target",
@@ -176,8 +221,7 @@ impl Machine {
             "--uts",
             "--cgroup",
         ]);
-        command.args(["--", "timeout", "30", program]).args(arguments);
-        command.env_clear().env("PATH", PATH).stdin(Stdio::null());
+        command.arg("--").env_clear().env("PATH", PATH);
         command
     }
 
@@ -209,12 +253,21 @@ impl Machine {
     }
 
     pub(super) fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("var/log/output")).unwrap_or_default()
+        fs::read_to_string(self.path("/var/log/output")).unwrap_or_else(|_| {
+            let journal =
+                self.command("journalctl", &["--no-pager", "--output=cat", "--unit=shoal"]).output();
+            journal.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
+        })
     }
 
     /// A file of `/etc` in the machine.
     pub(super) fn etc(&self, file: &str) -> PathBuf {
-        self.directory.path().join("etc").join(file)
+        self.path("/etc").join(file)
+    }
+
+    /// A file in the machine, as a path of this host.
+    pub(super) fn path(&self, file: &str) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root{file}", self.pid))
     }
 
     /// Holds the start of the service, just before a process of the tracker would run, until the file is dropped.
@@ -257,6 +310,20 @@ impl Drop for Machine {
             thread::sleep(LOOK_EVERY);
         }
     }
+}
+
+/// Makes the directory of a machine with the targets. Returns it and the directory of the units.
+fn begin() -> (TempDir, PathBuf) {
+    assert!(Uid::effective().is_root(), "systemd needs the rights of root; run the tests as root");
+    let directory = tempfile::tempdir().unwrap();
+    let units = directory.path().join("etc/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    fs::create_dir(directory.path().join("var")).unwrap();
+    for target in TARGETS {
+        let text = format!("[Unit]\nDescription={target}\n");
+        fs::write(units.join(format!("{target}.target")), text).unwrap();
+    }
+    (directory, units)
 }
 
 /// Returns the name of the control group of a machine, below that of this process.
