@@ -105,7 +105,7 @@ impl Endpoint {
     pub(crate) fn of(config: &Config) -> Result<Self, ClientError> {
         let address = config.control.listen.filter(|address| address.port() != 0).ok_or_else(|| {
             ClientError::Options(
-                "control.listen is \"\" or has port 0, so this command cannot find the tracker; send it SIGHUP instead"
+                "control.listen is \"\" or has port 0, so this command cannot ask the tracker; set it, such as 127.0.0.1:6970"
                     .to_owned(),
             )
         })?;
@@ -116,6 +116,16 @@ impl Endpoint {
             token_file: None,
             ca_file: config.control.certificate.clone().filter(|_| unset(CA_FILE_VARIABLE)),
         })
+    }
+
+    /// Returns this endpoint, and what it leaves out from another one.
+    pub(crate) fn or(&self, other: Self) -> Self {
+        let this = self.clone();
+        Self {
+            url: this.url.or(other.url),
+            token_file: this.token_file.or(other.token_file),
+            ca_file: this.ca_file.or(other.ca_file),
+        }
     }
 }
 

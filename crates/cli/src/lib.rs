@@ -6,6 +6,7 @@
 //! | [`ctl`] | changes a running tracker |
 //! | [`top`] | watches it |
 //! | [`cluster`] | its cluster |
+//! | [`health`] | whether it serves |
 //! | [`access`] | the lists of torrents, in files and through a running tracker |
 //! | [`state`] | snapshots |
 //! | [`tls`] | certificates to try HTTPS with |
@@ -18,6 +19,8 @@ pub mod access;
 pub mod client;
 pub mod cluster;
 pub mod ctl;
+mod finding;
+pub mod health;
 pub mod state;
 pub mod tls;
 pub mod top;

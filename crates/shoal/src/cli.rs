@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::sockets::activation;
 use crate::{broker, init, sandbox, tracker, version};
-use shoal_cli::{access, cluster, ctl, state, tls, top};
+use shoal_cli::{access, cluster, ctl, health, state, tls, top};
 use shoal_net::names;
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
@@ -50,6 +50,8 @@ enum Command {
     Ctl(ctl::Ctl),
     /// The cluster of a running tracker: its nodes and its connection to NATS
     Cluster(cluster::Cluster),
+    /// Tell whether the running tracker serves, for containers and scripts
+    Health(health::Health),
     /// Watch a running tracker in the terminal
     Top(top::Top),
     /// Snapshots of the swarms (state.path): examine, export and import them
@@ -96,7 +98,7 @@ Examples:
 Watching it:
   shoal top                             figures of the tracker in the terminal
   shoal cluster status                  nodes of the cluster, connection to NATS
-  curl http://127.0.0.1:6970/health     does every worker answer?
+  shoal health                          does every worker answer?
   curl http://127.0.0.1:6970/metrics    metrics for Prometheus
 
 SIGHUP reads configuration and certificates again without dropping a connection; `shoal config` tells which keys it applies.
@@ -122,6 +124,7 @@ pub fn run() -> ExitCode {
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Cluster(command)) => return end(cluster::run(&command)),
+        Some(Command::Health(health)) => return end(health::run(&health)),
         Some(Command::Top(top)) => top::run(&top),
         Some(Command::State { action }) => {
             state::run(&action, version::PROGRAM).and_then(|text| print(&text))

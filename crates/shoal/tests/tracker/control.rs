@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::kit::client::{Announce, Client};
 use crate::kit::frozen::{TRACEABLE, freeze};
-use crate::kit::harness::{Tracker, eventually};
+use crate::kit::harness::{Tracker, eventually, run, run_locally};
 use crate::kit::page::{request, send};
 use crate::kit::web::{Web, tcp};
 
@@ -41,6 +41,41 @@ fn health_is_200_while_every_worker_answers_and_else_503_with_the_one_that_hangs
     }
     drop(hanging);
     assert_health("/health", 200, &[]);
+}
+
+#[test]
+fn the_command_health_tells_what_is_wrong_and_fails_if_the_tracker_does_not_serve() {
+    let mut tracker = Tracker::start(&[TRACEABLE]);
+    let url = format!("http://{}", tracker.control);
+    // Without a control socket, as another user.
+    let health = |arguments: &[&str], code: i32, words: &[&str]| {
+        let output = run(&[&["health"], arguments].concat(), &[("SHOAL_CONTROL_URL", &url)]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        assert!(words.iter().all(|word| text.contains(word)), "{words:?} are not in\n{text}");
+    };
+    health(&[], 0, &["ok       workers: all 2 respond\n"]);
+    assert!(run_locally(&tracker, &["ctl", "drain", "--stay"]).status.success());
+    health(&[], 0, &["all 2 respond", "advice   drain", "shoal ctl drain --cancel"]);
+    let hanging = freeze(&tracker, "worker-1");
+    health(&[], 1, &["PROBLEM  worker: worker 1 does not respond\n", "systemctl restart"]);
+    health(&["--json"], 1, &["\"healthy\":false", "\"subject\":\"worker\""]);
+    drop(hanging);
+    tracker.stop();
+    health(&[], 1, &["PROBLEM  tracker", &url, "there is no tracker"]);
+}
+
+#[test]
+fn the_command_health_finds_the_tracker_by_its_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("shoal.toml");
+    let tracker = Tracker::start(&[]);
+    std::fs::write(&file, format!("[control]\nlisten = \"{}\"\n", tracker.control)).unwrap();
+    assert!(run(&["health", "--config", file.to_str().unwrap()], &[]).status.success());
+    let listen = tracker.control.to_string();
+    assert!(run(&["health"], &[("SHOAL_CONTROL_LISTEN", &listen)]).status.success());
+    let unfindable = run(&["health"], &[("SHOAL_CONTROL_LISTEN", "")]);
+    assert_eq!(unfindable.status.code(), Some(2));
 }
 
 #[test]
