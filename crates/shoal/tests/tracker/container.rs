@@ -52,6 +52,7 @@ fn the_image_serves_is_upgraded_and_keeps_its_peers() {
         let bundle = Bundle::new(&image, profile);
         let mut tracker = bundle.start();
         assert_confined(&bundle);
+        bundle.run(&tracker, &["/usr/local/bin/shoal", "health"]);
         Client::new(tracker.udp[0]).announce(&Announce::seeder(hash(7), 1001));
         // A signal to process 1, and a command within the container.
         tracker.signal(Signal::SIGUSR2);

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::kit::harness::Tracker;
 
-/// What the default profile of Docker permits a container without capabilities
+/// The system calls that the default profile of Docker permits a container without capabilities
 /// (https://docs.docker.com/engine/security/seccomp/).
 const DOCKER: &str = include_str!("seccomp.json");
 
