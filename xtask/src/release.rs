@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use shoal_testkit::container;
+use shoal_testkit::debian::Package;
 use shoal_testkit::tools;
 
 use self::archive::Archive;
@@ -35,6 +36,10 @@ pub(crate) struct Release {
     #[arg(long, value_name = "DIRECTORY", default_value = "dist")]
     out: PathBuf,
 
+    /// Try the task: permit a tree with changes, and leave out the check of the oldest Rust
+    #[arg(long)]
+    draft: bool,
+
     /// Make the release again from a clone in another folder, and compare the checksums; takes twice as long
     #[arg(long)]
     twice: bool,
@@ -51,12 +56,15 @@ impl Release {
 
     fn run_steps(self, steps: &mut Steps) -> Result<()> {
         let out = std::path::absolute(&self.out).context("cannot find the directory of the release")?;
-        let tree = Tree::read()?;
+        let tree = Tree::read(self.draft)?;
         let target = Target::of_host(&tree)?;
         steps.run("set-up", setup::run)?;
-        steps.run("oldest Rust", || build::check_oldest_rust(&tree))?;
+        if !self.draft {
+            steps.run("oldest Rust", || build::check_oldest_rust(&tree))?;
+        }
         steps.run("programs", || target.build())?;
         steps.run("files", || make_files(&tree, &target, &out))?;
+        steps.run("package", || make_package(&tree, &target, &out))?;
         steps.run("image", || make_image(&tree, &target, &out))?;
         steps.run("checksums", || write_checksums(&out))?;
         steps.run("test of image", || test_image(&image(&tree, &target, &out, "oci")))?;
@@ -67,7 +75,7 @@ impl Release {
     }
 }
 
-/// Makes all files but the image and the checksums.
+/// Makes all files but the package, the image and the checksums.
 fn make_files(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
     title("files");
     if out.exists() {
@@ -75,6 +83,8 @@ fn make_files(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
     }
     fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     write(&out.join("RELEASE-NOTES.md"), &tree.notes()?)?;
+    let manual = tempfile::tempdir().context("cannot create a directory for the manual")?;
+    output(command(&build::manual()?.display().to_string(), &[]).arg(manual.path()))?;
     for program in build::PROGRAMS {
         let name = format!("{program}-{}-{}", tree.version, target.name());
         let metadata = licences::Metadata::read(program, &target.tuple)?;
@@ -88,10 +98,21 @@ fn make_files(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
         }
         if program == "shoal" {
             archive.add(&root().join("packaging/systemd/shoal.service"), "shoal.service", 0o644)?;
+            archive.add_folder(manual.path())?;
         }
         archive.pack(tree.commit_s, out)?;
     }
     Ok(())
+}
+
+/// Makes the Debian package.
+fn make_package(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
+    title("Debian package");
+    let (program, manual) = (target.program("shoal"), build::manual()?);
+    let version = tree.version.as_str();
+    let package =
+        Package { program: &program, manual: &manual, version, time_s: tree.commit_s, for_release: true };
+    package.make(out).map(drop)
 }
 
 /// Makes the image in two formats. The one of OCI is for registries, podman and Docker from version 25 on. The older one of
@@ -136,6 +157,7 @@ fn compare_with_second(tree: &Tree, out: &Path) -> Result<()> {
     let target = Target::in_folder(tree, &source, &second.join("target"))?;
     target.build()?;
     make_files(tree, &target, &again)?;
+    make_package(tree, &target, &again)?;
     make_image(tree, &target, &again)?;
     write_checksums(&again)?;
     let [first, second] = [out, &again].map(|directory| read(&directory.join(CHECKSUMS)));

@@ -102,7 +102,7 @@ fn socket() -> io::Result<(tokio::net::UnixDatagram, String)> {
 /// it signals that arrive a second time from here.
 fn start(address: &str) -> anyhow::Result<Pid> {
     let mut arguments = env::args_os();
-    let mut tracker = Command::new("/proc/self/exe");
+    let mut tracker = Command::new(env::current_exe()?);
     // An upgrade starts the program at the path by which this one was started.
     tracker.arg0(arguments.next().unwrap_or_default()).args(arguments);
     let child = tracker.env("NOTIFY_SOCKET", address).process_group(0).spawn()?;

@@ -18,7 +18,7 @@
 //! | [`nats`] | real NATS servers |
 //! | [`pebble`] | a real ACME certificate authority |
 //!
-//! [`tokens`] and [`pebble`] need the feature `tls`, and [`nats`] the feature `nats`. The kit must not be part of the tracker.
+//! [`tokens`] needs the feature `tls`; [`nats`] and [`pebble`] need the feature `nats`. The kit must not be part of the tracker.
 #![deny(unsafe_code)]
 
 pub mod allocator;
@@ -31,7 +31,7 @@ pub mod namespace;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod network;
-#[cfg(feature = "tls")]
+#[cfg(feature = "nats")]
 pub mod pebble;
 pub mod process;
 #[cfg(feature = "tls")]

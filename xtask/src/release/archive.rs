@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
-use super::write;
+use super::{names, write};
 use crate::shell::{command, output};
 
 /// Files to pack, in a folder of this name.
@@ -32,6 +32,17 @@ impl Archive {
         let to = self.create_parent(path)?;
         fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
         Ok(fs::set_permissions(&to, fs::Permissions::from_mode(mode))?)
+    }
+
+    /// Adds the files of the folders of a directory.
+    pub(super) fn add_folder(&mut self, directory: &Path) -> Result<()> {
+        for folder in names(directory)? {
+            for file in names(&directory.join(&folder))? {
+                let path = format!("{folder}/{file}");
+                self.add(&directory.join(&path), &path, 0o644)?;
+            }
+        }
+        Ok(())
     }
 
     /// Adds a text under this path.

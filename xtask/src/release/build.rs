@@ -85,6 +85,15 @@ impl Target {
     }
 }
 
+/// Builds the program that writes the manual pages and the completions, and returns its path.
+pub(super) fn manual() -> Result<PathBuf> {
+    run(&mut command(
+        "cargo",
+        &["build", "--locked", "--quiet", "--package", "shoal", "--example", "manual"],
+    ))?;
+    Ok(tools::target_directory()?.join("debug/examples/manual"))
+}
+
 /// Checks that the oldest Rust that the manifests name builds the programs. `rustup` installs it if need be.
 pub(super) fn check_oldest_rust(tree: &Tree) -> Result<()> {
     let version = tree.rust_version.as_str();

@@ -17,7 +17,8 @@ const FILE: &str = "release-bill-of-materials";
 pub(super) fn write_for(tree: &Tree, program: &str, target: &str, file: &Path) -> Result<()> {
     cargo_tool("cargo-cyclonedx")?;
     let manifest = format!("{}/Cargo.toml", folder(program));
-    let mut make = cargo(&["cyclonedx", "--format", "json", "--quiet", "--manifest-path", &manifest]);
+    let mut make =
+        cargo(&["cyclonedx", "--format", "json", "--quiet", "--no-build-deps", "--manifest-path", &manifest]);
     make.args(["--target", target, "--override-filename", FILE]);
     // Without this variable, the file would have the time, and a random number.
     run(make.env("SOURCE_DATE_EPOCH", tree.commit_s.to_string()))?;

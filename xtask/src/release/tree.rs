@@ -17,14 +17,14 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Reads the tree. Fails if it has changes, or if the changelog does not have its version.
-    pub(super) fn read() -> Result<Self> {
+    /// Reads the tree. Fails if it has changes, unless it is a draft, or if the changelog does not have its version.
+    pub(super) fn read(is_draft: bool) -> Result<Self> {
         let git = |arguments: &[&str]| -> Result<String> {
             Ok(output(&mut command("git", arguments))?.trim().to_owned())
         };
         let changes = git(&["status", "--porcelain"])?;
         ensure!(
-            changes.is_empty(),
+            changes.is_empty() || is_draft,
             "a release is made of a commit, and these files differ from it: commit or remove them\n{changes}"
         );
         let manifest = read(&root().join("Cargo.toml"))?;

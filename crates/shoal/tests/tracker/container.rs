@@ -49,37 +49,49 @@ fn assert_upgraded(tracker: &Tracker, upgrades: usize) {
 fn the_image_serves_is_upgraded_and_keeps_its_peers() {
     let image = Image::build();
     for profile in [Profile::Docker, Profile::Podman] {
-        let bundle = Bundle::new(&image, profile);
-        let mut tracker = bundle.start();
-        assert_confined(&bundle);
-        Client::new(tracker.udp[0]).announce(&Announce::seeder(hash(7), 1001));
-        // A signal to process 1, and a command within the container.
-        tracker.signal(Signal::SIGUSR2);
-        assert_upgraded(&tracker, 1);
-        bundle.run(&tracker, &["/usr/local/bin/shoal", "upgrade"]);
-        assert_upgraded(&tracker, 2);
-        tracker.signal(Signal::SIGHUP);
-        tracker.wait_for_line("the configuration was read again");
-        assert!(tracker.stop().success(), "{}", tracker.log());
-        let again = bundle.start();
-        assert_eq!(Client::new(again.udp[0]).scrape(&[hash(7)])[0].seeders, 1, "{}", again.log());
+        network().run(|| serve_and_upgrade(&Bundle::new(&image, profile)));
     }
+}
+
+fn serve_and_upgrade(bundle: &Bundle) {
+    let mut tracker = bundle.start();
+    assert_confined(bundle);
+    bundle.run(&["/usr/local/bin/shoal", "health"]);
+    Client::new(tracker.udp[0]).announce(&Announce::seeder(hash(7), 1001));
+    // A signal to process 1, and a command within the container.
+    tracker.signal(Signal::SIGUSR2);
+    assert_upgraded(&tracker, 1);
+    bundle.run(&["/usr/local/bin/shoal", "upgrade"]);
+    assert_upgraded(&tracker, 2);
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the configuration was read again");
+    assert!(tracker.stop().success(), "{}", tracker.log());
+    let again = bundle.start();
+    assert_eq!(Client::new(again.udp[0]).scrape(&[hash(7)])[0].seeders, 1, "{}", again.log());
+}
+
+/// Returns a network in which all ports are free.
+fn network() -> Namespace {
+    let network = Namespace::new().unwrap();
+    network.ip("link set lo up").unwrap();
+    network
 }
 
 #[test]
 fn a_container_ends_as_its_tracker_does() {
-    let bundle = Bundle::new(&Image::build(), Profile::Docker).set("SHOAL_UDP_LISTEN", "nowhere");
-    let (code, output) = bundle.fail();
+    let image = Image::build();
+    let bundle = Bundle::new(&image, Profile::Docker).set("SHOAL_UDP_LISTEN", "nowhere");
+    let (code, output) = network().run(|| bundle.fail());
     assert!(code == Some(2) && output.contains("udp.listen"), "{code:?}: {output}");
 }
 
 #[test]
 fn a_container_without_its_volume_says_what_to_mount() {
-    let (code, output) = Bundle::new(&Image::build(), Profile::Docker).without_volume().fail();
-    assert!(
-        code == Some(2) && output.contains("state.path") && output.contains("mount a volume"),
-        "{code:?}: {output}"
-    );
+    let image = Image::build();
+    let bundle = Bundle::new(&image, Profile::Docker).without_volume();
+    let (code, output) = network().run(|| bundle.fail());
+    assert!(code == Some(2), "{code:?}: {output}");
+    assert!(output.contains("state.path") && output.contains("mount a volume"), "{output}");
 }
 
 /// The files that compose mounts exist, and its variables are keys.
@@ -132,9 +144,7 @@ fn serve_names() {
 #[test]
 fn a_list_is_fetched_by_its_name() {
     let image = Image::build();
-    let network = Namespace::new().unwrap();
-    network.ip("link set lo up").unwrap();
-    network.run(|| {
+    network().run(|| {
         serve_names();
         let server = TestServer::start(reply("", line('a', "a notice")));
         for (hosts, host) in [("", "lists.example"), ("127.0.0.1 files.example\n", "files.example")] {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use crate::kit::harness::Tracker;
 
-/// What the default profile of Docker permits a container without capabilities
+/// The system calls that the default profile of Docker permits a container without capabilities
 /// (https://docs.docker.com/engine/security/seccomp/).
 const DOCKER: &str = include_str!("seccomp.json");
 
@@ -26,10 +26,9 @@ const VOLUME: &str = "/var/lib/shoal";
 const USER: u32 = 65_532;
 
 /// The settings of every container. It shares the network of the test.
-const SETTINGS: [(&str, &str); 5] = [
+const SETTINGS: [(&str, &str); 4] = [
     ("SHOAL_UDP_LISTEN", "127.0.0.1:0"),
     ("SHOAL_HTTP_LISTEN", "127.0.0.1:0"),
-    ("SHOAL_CONTROL_LISTEN", "127.0.0.1:0"),
     ("SHOAL_STORE_MEMORY_MAX", "64MiB"),
     ("SHOAL_LOG_FORMAT", "json"),
 ];
@@ -156,10 +155,9 @@ impl Bundle {
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     }
 
-    /// Runs a command in the container of a tracker, which must succeed.
-    pub(super) fn run(&self, tracker: &Tracker, command: &[&str]) {
-        let url = format!("SHOAL_CONTROL_URL=http://{}", tracker.control);
-        let output = self.runc(&["exec", "--env", &url, self.name()]).args(command).output().unwrap();
+    /// Runs a command in the container, which must succeed.
+    pub(super) fn run(&self, command: &[&str]) {
+        let output = self.runc(&["exec", self.name()]).args(command).output().unwrap();
         assert!(output.status.success(), "{command:?}: {output:?}");
     }
 
