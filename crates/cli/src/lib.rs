@@ -6,6 +6,7 @@
 //! | [`ctl`] | changes a running tracker |
 //! | [`top`] | watches it |
 //! | [`cluster`] | its cluster |
+//! | [`config`] | configurations to start from |
 //! | [`health`] | whether it serves |
 //! | [`access`] | the lists of torrents, in files and through a running tracker |
 //! | [`state`] | snapshots |
@@ -18,6 +19,7 @@
 pub mod access;
 pub mod client;
 pub mod cluster;
+pub mod config;
 pub mod ctl;
 mod finding;
 pub mod health;

@@ -15,6 +15,7 @@ mod raw;
 mod read;
 mod reload;
 mod rules;
+mod uses;
 mod value;
 mod values;
 
@@ -24,10 +25,11 @@ pub use keys::{
     ProxyConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig,
     WebTorrentConfig, WorkersConfig, XdpConfig,
 };
-pub use print::{default_toml, environment_names, page_markdown};
+pub use print::{default_toml, environment_names, page_markdown, section_toml, short_toml};
 pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, is_shared, read, reread, reread_with};
 pub use reload::{Differences, Reloaded};
+pub use uses::Use;
 pub use values::{
     AccessLogTarget, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader, ClusterName,
     DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name,

@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::sockets::activation;
 use crate::{broker, sandbox, tracker, version};
-use shoal_cli::{access, cluster, ctl, health, state, tls, top};
+use shoal_cli::{access, cluster, config, ctl, health, state, tls, top};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output};
@@ -35,8 +35,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print the default configuration with an explanation of every key
+    /// Print a configuration to start from, or check one
+    ///
+    /// Without options it prints the keys that most operators decide about, with their defaults.
+    #[command(args_conflicts_with_subcommands = true)]
     Config {
+        #[command(flatten)]
+        print: config::Print,
+
         #[command(subcommand)]
         action: Option<ConfigAction>,
     },
@@ -86,7 +92,8 @@ enum ConfigAction {
 const HELP: &str = "\
 Examples:
   shoal                                 start with the defaults
-  shoal config > shoal.toml             write a configuration file to edit
+  shoal config > shoal.toml             write a short configuration file to edit
+  shoal config --for public             print a file for a use; --all has every key
   shoal config check shoal.toml         check it
   shoal --config shoal.toml             start with it
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal   override one key, here udp.listen
@@ -100,7 +107,7 @@ Watching it:
   shoal health                          does every worker answer?
   curl http://127.0.0.1:6970/metrics    metrics for Prometheus
 
-SIGHUP reads configuration and certificates again without dropping a connection; `shoal config` tells which keys it applies.
+SIGHUP reads configuration and certificates again without dropping a connection; `shoal config --all` tells which keys it applies.
 
 SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a second one stops it at once.
 
@@ -111,8 +118,10 @@ pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
         None => return serve(arguments.config.as_deref(), arguments.take_over),
-        Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
-        Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
+        Some(Command::Config { action: None, print: what }) => {
+            config::text(&what).and_then(|text| print(&text))
+        }
+        Some(Command::Config { action: Some(ConfigAction::Check { file }), .. }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Cluster(command)) => return end(cluster::run(&command)),
