@@ -12,7 +12,6 @@ mod broker;
 mod certificates;
 pub mod cli;
 mod cluster;
-mod descriptors;
 mod hand_over;
 mod memory;
 mod operations;
