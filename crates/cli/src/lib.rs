@@ -7,6 +7,7 @@
 //! | [`top`] | watches it |
 //! | [`cluster`] | its cluster |
 //! | [`config`] | configurations to start from |
+//! | [`doctor`] | the machine |
 //! | [`health`] | whether it serves |
 //! | [`access`] | the lists of torrents, in files and through a running tracker |
 //! | [`state`] | snapshots |
@@ -21,6 +22,7 @@ pub mod client;
 pub mod cluster;
 pub mod config;
 pub mod ctl;
+pub mod doctor;
 mod finding;
 pub mod health;
 pub mod state;

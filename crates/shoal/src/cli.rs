@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 
 use crate::sockets::activation;
 use crate::{broker, sandbox, tracker, version};
-use shoal_cli::{access, cluster, config, ctl, health, state, tls, top};
+use shoal_cli::{access, cluster, config, ctl, doctor, health, state, tls, top};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::{log, output};
@@ -55,6 +55,8 @@ enum Command {
     Ctl(ctl::Ctl),
     /// The cluster of a running tracker: its nodes and its connection to NATS
     Cluster(cluster::Cluster),
+    /// Tell what of this machine keeps the tracker from serving well, and what to do about it
+    Doctor(doctor::Doctor),
     /// Tell whether the running tracker serves, for containers and scripts
     Health(health::Health),
     /// Watch a running tracker in the terminal
@@ -95,6 +97,7 @@ Examples:
   shoal config > shoal.toml             write a short configuration file to edit
   shoal config --for public             print a file for a use; --all has every key
   shoal config check shoal.toml         check it
+  shoal doctor                          check this machine
   shoal --config shoal.toml             start with it
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal   override one key, here udp.listen
   shoal tls self-signed --help          make a certificate to try HTTPS with
@@ -125,6 +128,7 @@ pub fn run() -> ExitCode {
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Cluster(command)) => return end(cluster::run(&command)),
+        Some(Command::Doctor(doctor)) => return end(doctor::run(&doctor)),
         Some(Command::Health(health)) => return end(health::run(&health)),
         Some(Command::Top(top)) => top::run(&top),
         Some(Command::State { action }) => {

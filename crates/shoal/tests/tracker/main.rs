@@ -10,6 +10,7 @@ mod broker;
 mod cli;
 mod cluster;
 mod control;
+mod doctor;
 mod http;
 mod insight;
 mod kit;
