@@ -6,6 +6,8 @@
 //! | [`ctl`] | changes a running tracker |
 //! | [`top`] | watches it |
 //! | [`cluster`] | its cluster |
+//! | [`config`] | configurations to start from |
+//! | [`doctor`] | the machine |
 //! | [`health`] | whether it serves |
 //! | [`access`] | the lists of torrents, in files and through a running tracker |
 //! | [`state`] | snapshots |
@@ -19,7 +21,9 @@
 pub mod access;
 pub mod client;
 pub mod cluster;
+pub mod config;
 pub mod ctl;
+pub mod doctor;
 mod finding;
 pub mod health;
 pub mod import;

@@ -21,6 +21,8 @@ pub(crate) struct Key<'c> {
     pub(crate) docs: &'static [&'static str],
     /// When a change of the key takes effect.
     pub(crate) applies: Applies,
+    /// Whether most operators decide about it, so that the short file has it.
+    pub(crate) is_essential: bool,
     /// The field.
     pub(crate) slot: Box<dyn Slot + 'c>,
 }
@@ -56,7 +58,8 @@ pub(crate) trait Declared {
 ///
 /// A section within another one has its full name after an equals sign: `section xdp = "udp.xdp": XdpConfig`.
 ///
-/// A variant of [`Applies`] after the arrow says when a change takes effect.
+/// A variant of [`Applies`] after the arrow says when a change takes effect. `, essential` after it puts the key into the
+/// short file, with the first sentence of its documentation.
 ///
 /// This generates a struct for each section, with `Default` and [`Declared`].
 macro_rules! settings {
@@ -65,7 +68,7 @@ macro_rules! settings {
         section $section:ident $(= $name:literal)?: $Section:ident {
             $(
                 $(#[doc = $doc:literal])+
-                $key:ident: $Type:ty = $default:expr $(, in $range:expr)? => $applies:ident;
+                $key:ident: $Type:ty = $default:expr $(, in $range:expr)? => $applies:ident $(, $essential:ident)?;
             )+
         }
     )+) => {$(
@@ -91,6 +94,7 @@ macro_rules! settings {
                             name: stringify!($key),
                             docs: &[$($doc),+],
                             applies: $crate::declare::Applies::$applies,
+                            is_essential: $crate::declare::is_essential!($($essential)?),
                             slot: Box::new($crate::value::Ranged {
                                 field: &mut self.$key,
                                 range: $crate::declare::optional!($($range)?),
@@ -149,6 +153,16 @@ macro_rules! optional {
     };
 }
 
+/// Expands to whether a key is marked as essential.
+macro_rules! is_essential {
+    () => {
+        false
+    };
+    (essential) => {
+        true
+    };
+}
+
 /// Compares the keys of a section, whose name is in the form of `section_name`.
 macro_rules! compare_keys {
     ($config:ident, $running:ident, $differences:ident, $name:tt, $($key:ident $applies:ident)+) => {$(
@@ -175,4 +189,4 @@ macro_rules! section_name {
     };
 }
 
-pub(crate) use {compare_keys, optional, section_name, sections, settings};
+pub(crate) use {compare_keys, is_essential, optional, section_name, sections, settings};

@@ -1,6 +1,6 @@
 //! Every key of the tracker, declared once: each module has the sections of one subject, and this one orders them.
 //!
-//! `shoal config` prints the comments of sections and keys, so they address operators. Each says what the key decides,
+//! `shoal config --all` prints the comments of sections and keys, so they address operators. Each says what the key decides,
 //! when to change it and why the default is sensible.
 
 mod access;

@@ -16,6 +16,7 @@ mod raw;
 mod read;
 mod reload;
 mod rules;
+mod uses;
 mod value;
 mod values;
 
@@ -26,10 +27,11 @@ pub use keys::{
     ProcessConfig, ProxyConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig,
     UdpConfig, WebTorrentConfig, WorkersConfig, XdpConfig,
 };
-pub use print::{default_toml, environment_names, page_markdown};
+pub use print::{default_toml, environment_names, page_markdown, section_toml, short_toml};
 pub use problem::{Problem, Problems, Provenance};
 pub use read::{ConfigFile, Overrides, is_shared, nearest, read, read_with, reread, reread_with};
 pub use reload::{Differences, Reloaded};
+pub use uses::Use;
 pub use values::{
     AccessLogTarget, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader, ClusterName,
     DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name,

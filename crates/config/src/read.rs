@@ -256,7 +256,7 @@ impl Reader<'_> {
             .map(|section| format!("[{}]", section.name))
             .collect();
         let fault = if sections.is_empty() {
-            "every key belongs to a section; `shoal config` prints them all".to_owned()
+            "every key belongs to a section; `shoal config --all` prints them all".to_owned()
         } else {
             format!("every key belongs to a section, this one to {}", sections.join(" or "))
         };
@@ -296,7 +296,7 @@ impl Reader<'_> {
         let fault = match nearest(&name, known.iter().map(String::as_str)) {
             Some(near) => format!("no such variable; did you mean {near}?"),
             None => {
-                "no such variable; variables have the form SHOAL_<SECTION>_<KEY>, after the keys of `shoal config`"
+                "no such variable; variables have the form SHOAL_<SECTION>_<KEY>, after the keys of `shoal config --all`"
                     .to_owned()
             }
         };
@@ -399,7 +399,8 @@ fn is_service_link(name: &str) -> bool {
     service || name.contains("_SERVICE_PORT_") || name.ends_with("_PORT") || port_of("_PORT_")
 }
 
-fn unknown<'n>(
+/// Returns what is wrong with an unknown name: the nearest of the known ones, or all of them.
+pub(crate) fn unknown<'n>(
     kind: &str,
     name: &str,
     known: impl Iterator<Item = &'n str> + Clone,

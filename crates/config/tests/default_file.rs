@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 
-use shoal_config::{Config, ConfigFile, default_toml, environment_names, read};
+use shoal_config::{
+    Config, ConfigFile, Use, default_toml, environment_names, read, section_toml, short_toml,
+};
 
 fn read_text(text: &str) -> Config {
     let no_variables: [(OsString, OsString); 0] = [];
@@ -59,4 +61,50 @@ fn every_environment_variable_belongs_to_one_key() {
     names.sort();
     names.dedup();
     assert_eq!(names.len(), all);
+}
+
+#[test]
+fn the_short_file_fits_a_screen_and_reads_back_as_the_default() {
+    let text = short_toml();
+    assert!(text.lines().count() <= 60, "{text}");
+    assert_eq!(read_text(&text), Config::default());
+    for key in
+        ["[udp]\n# ", "\nlisten = [\"0.0.0.0:6969\", \"[::]:6969\"]\n", "\ncertificates = []\n", "--all"]
+    {
+        assert!(text.contains(key), "{key:?} is not in\n{text}");
+    }
+    assert!(text.lines().all(|line| line.chars().count() <= 130), "{text}");
+}
+
+#[test]
+fn a_section_is_printed_alone_and_another_name_is_refused_with_the_nearest() {
+    let text = section_toml("udp.xdp").unwrap();
+    assert!(default_toml().contains(&text) && text.matches("\n[").count() == 1, "{text}");
+    assert!(section_toml("webtorent").unwrap_err().contains("did you mean webtorrent?"));
+    assert!(section_toml("nonsense").unwrap_err().contains("udp.xdp"));
+}
+
+#[test]
+fn the_file_for_each_use_is_read_with_and_without_what_it_suggests() {
+    for known in Use::ALL {
+        assert_eq!(Use::named(known.name()), Some(known));
+        let text = known.toml();
+        let (mut suggested, mut reasons) = (String::new(), 0);
+        let mut explained = false;
+        for line in text.lines() {
+            let is_suggestion = line.strip_prefix("# ").and_then(|line| line.split_once(" = "));
+            let is_suggestion = is_suggestion.is_some_and(|(key, _)| !key.contains(' '));
+            let is_key = is_suggestion || (line.contains(" = ") && !line.starts_with('#'));
+            reasons += usize::from(line.starts_with("# ") && !is_suggestion);
+            assert!(!is_key || explained, "{}: {line} has no reason", known.name());
+            // A reason may stand for the keys right below it.
+            explained = !line.is_empty() && (explained || line.starts_with("# "));
+            suggested += if is_suggestion { &line[2..] } else { line };
+            suggested.push('\n');
+        }
+        assert!(text.lines().count() <= 60 && reasons > 8, "{}", known.name());
+        let (plain, full) = (read_text(text), read_text(&suggested));
+        assert_ne!(plain, Config::default());
+        assert_eq!(plain != full, text != suggested, "{}", known.name());
+    }
 }

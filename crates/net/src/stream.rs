@@ -45,7 +45,7 @@ pub use counters::{Direction, EndReason, StreamCounters};
 pub use io::{Readiness, StreamIo};
 pub use limits::{Budget, StreamLimits};
 pub(crate) use listen::serves;
-pub use listen::{ListenError, StreamListeners};
+pub use listen::{BACKLOG, ListenError, StreamListeners};
 pub use shoal_base::transport::stream::ListenAddress;
 
 pub use sources::{SourceLimiter, SourceLimits, Sources};

@@ -13,6 +13,7 @@
 //! | [`periodic`], [`background`], [`panics`] | threads that serve no requests |
 //! | [`state_directory`] | the directory of the state, which no other tracker uses |
 //! | [`log`], [`repeated`], [`printable`], [`output`] | the texts for an operator |
+//! | [`advice`], [`certificates`], [`descriptors`], [`machine`] | what the start and `shoal doctor` judge about the host in the same words |
 //! | [`failure`] | why the program ends, and its exit code |
 //! | [`random`] | random numbers for secrets |
 //! | [`replace_file`] | files that are replaced as a whole |
@@ -20,16 +21,20 @@
 //! The crate must not open sockets, serve requests, or know the control listener or the cluster.
 #![deny(unsafe_code)]
 
+pub mod advice;
 pub mod background;
+pub mod certificates;
 pub mod clock;
 pub mod config_file;
 pub mod counters;
+pub mod descriptors;
 pub mod division;
 pub mod failure;
 pub mod heartbeat;
 pub mod lists;
 pub mod live;
 pub mod log;
+pub mod machine;
 pub mod output;
 pub mod panics;
 pub mod periodic;

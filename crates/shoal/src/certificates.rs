@@ -1,23 +1,17 @@
 //! The certificates of the TLS listeners and of the control listener. They are read at the start and on each reload.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use shoal_config::Config;
 use shoal_session::Challenges;
-use shoal_session::tls::{Certificate, CertificateError, CertificateFiles, Server};
+use shoal_session::tls::{CertificateError, CertificateFiles, Server};
 
 use crate::acme;
+use shoal_runtime::certificates::{self, control_files};
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
-
-const DAY_S: u64 = 86_400;
-
-/// With less time left, a renewal is overdue: certificate authorities advise renewal a month before the end. Of a certificate
-/// with a short life, it is a quarter of the life.
-const LEFT_S_MIN: u64 = 14 * DAY_S;
 
 /// Maximum time to read the files at the start.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -112,39 +106,16 @@ fn unusable(keys: &str, error: &CertificateError) -> Failure {
 /// Logs the certificates, and warns about certificates that clients refuse because of their dates.
 fn show(server: &Server) {
     let now_s = clock::unix_s();
-    for Certificate { file, names, not_before_unix_s, not_after_unix_s } in server.certificates() {
-        let (file, names) = (file.display(), names.join(" "));
-        let days_left = not_after_unix_s.map(|end_s| end_s.saturating_sub(now_s) / DAY_S);
-        tracing::info!(%file, names, days_left, "certificate");
-        if not_before_unix_s.is_some_and(|begin_s| now_s < begin_s) {
-            tracing::warn!(%file, "this certificate is not valid yet: clients refuse it (is the clock right?)");
-        }
-        let Some(end_s) = not_after_unix_s else { continue };
-        let overdue_s = LEFT_S_MIN.min(end_s.saturating_sub(not_before_unix_s.unwrap_or(0)) / 4);
-        match end_s.checked_sub(now_s) {
-            None => {
-                tracing::warn!(%file, "this certificate has expired: clients refuse it; renew it and send SIGHUP");
-            }
-            Some(left_s) if left_s < overdue_s => {
-                tracing::warn!(%file, days_left, "this certificate expires soon; renew it and send SIGHUP");
-            }
-            _ => {}
+    for certificate in server.certificates() {
+        let (file, names) = (certificate.file.display(), certificate.names.join(" "));
+        tracing::info!(%file, names, days_left = certificates::days_left(&certificate, now_s), "certificate");
+        if let Some(fault) = certificates::fault(&certificate, now_s) {
+            tracing::warn!(%file, "{fault}");
         }
     }
 }
 
+/// Returns the files of the listeners for clients: those that the configuration names, and the one that was issued.
 fn files(config: &Config) -> Vec<CertificateFiles> {
-    let keys = config.tls.keys.iter().map(|key| Some(key.clone())).chain(std::iter::repeat(None));
-    let file = |(chain, key): (&PathBuf, Option<PathBuf>)| CertificateFiles { chain: chain.clone(), key };
-    config.tls.certificates.iter().zip(keys).map(file).chain(acme::certificate(config)).collect()
-}
-
-fn control_files(config: &Config) -> Vec<CertificateFiles> {
-    let key = config.control.private_key.clone();
-    config
-        .control
-        .certificate
-        .iter()
-        .map(|chain| CertificateFiles { chain: chain.clone(), key: key.clone() })
-        .collect()
+    certificates::files(config).into_iter().chain(acme::certificate(config)).collect()
 }

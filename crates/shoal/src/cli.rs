@@ -8,7 +8,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::sockets::activation;
 use crate::{acme, broker, init, sandbox, tracker, version};
-use shoal_cli::{access, cluster, ctl, health, import, state, tls, top};
+use shoal_cli::{access, cluster, config, ctl, doctor, health, import, state, tls, top};
 use shoal_net::names;
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
@@ -40,8 +40,14 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Print the default configuration with an explanation of every key
+    /// Print a configuration to start from, or check one
+    ///
+    /// Without options it prints the keys that most operators decide about, with their defaults.
+    #[command(args_conflicts_with_subcommands = true)]
     Config {
+        #[command(flatten)]
+        print: config::Print,
+
         #[command(subcommand)]
         action: Option<ConfigAction>,
     },
@@ -54,6 +60,8 @@ enum Command {
     Ctl(ctl::Ctl),
     /// The cluster of a running tracker: its nodes and its connection to NATS
     Cluster(cluster::Cluster),
+    /// Tell what of this machine keeps the tracker from serving well, and what to do about it
+    Doctor(doctor::Doctor),
     /// Tell whether the running tracker serves, for containers and scripts
     Health(health::Health),
     /// Watch a running tracker in the terminal
@@ -108,9 +116,11 @@ enum ConfigAction {
 const HELP: &str = "\
 Examples:
   shoal                                 start with the defaults
-  shoal config > shoal.toml             write a configuration file to edit
+  shoal config > shoal.toml             write a short configuration file to edit
+  shoal config --for public             print a file for a use; --all has every key
   shoal config check shoal.toml         check it
   shoal config import --help            make one from that of another tracker
+  shoal doctor                          check this machine
   shoal --config shoal.toml             start with it
   shoal --set udp.listen=0.0.0.0:1337   override one key, here udp.listen
   SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal   do so by an environment variable
@@ -126,7 +136,7 @@ Watching it:
   shoal health                          does every worker answer?
   curl http://127.0.0.1:6970/metrics    metrics for Prometheus
 
-SIGHUP reads configuration and certificates again without dropping a connection; `shoal config` tells which keys it applies.
+SIGHUP reads configuration and certificates again without dropping a connection; `shoal config --all` tells which keys it applies.
 
 SIGTERM or SIGINT (Ctrl-C) stop it after it has answered queued requests; a second one stops it at once.
 
@@ -147,12 +157,15 @@ pub fn run() -> ExitCode {
             config_file::override_with(arguments.values);
             return serve(arguments.config.as_deref(), arguments.take_over);
         }
-        Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
-        Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
-        Some(Command::Config { action: Some(ConfigAction::Import(arguments)) }) => import(&arguments),
+        Some(Command::Config { action: None, print: what }) => {
+            config::text(&what).and_then(|text| print(&text))
+        }
+        Some(Command::Config { action: Some(ConfigAction::Check { file }), .. }) => check(&file),
+        Some(Command::Config { action: Some(ConfigAction::Import(arguments)), .. }) => import(&arguments),
         Some(Command::Access { action }) => return examine(&action),
         Some(Command::Ctl(ctl)) => ctl::run(&ctl).and_then(|text| print(&text)),
         Some(Command::Cluster(command)) => return end(cluster::run(&command)),
+        Some(Command::Doctor(doctor)) => return end(doctor::run(&doctor)),
         Some(Command::Health(health)) => return end(health::run(&health)),
         Some(Command::Top(top)) => top::run(&top),
         Some(Command::State { action }) => {

@@ -13,7 +13,6 @@ mod broker;
 mod certificates;
 pub mod cli;
 mod cluster;
-mod descriptors;
 mod hand_over;
 mod init;
 mod memory;

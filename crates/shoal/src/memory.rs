@@ -33,6 +33,7 @@ use shoal_store::Store;
 
 use crate::settings;
 use shoal_runtime::division::Division;
+use shoal_runtime::machine;
 
 /// The ceiling if the memory of the machine cannot be determined.
 const FALLBACK: ByteSize = ByteSize::gib(1);
@@ -173,8 +174,8 @@ impl DivisionInput {
             return (max.0, "memory.max".to_owned());
         }
         let limits = [
-            machine_bytes(root).map(|bytes| (bytes, "the memory of this machine")),
-            cgroup_bytes(root).map(|bytes| (bytes, "the memory limit of the cgroup")),
+            machine::memory_bytes(root).map(|bytes| (bytes, "the memory of this machine")),
+            machine::cgroup_bytes(root, "self").map(|bytes| (bytes, "the memory limit of the cgroup")),
         ];
         let (max, because) = match limits.into_iter().flatten().min() {
             Some((bytes, whose)) => (bytes / 4 * 3, format!("three quarters of {whose}")),
@@ -299,14 +300,6 @@ fn as_usize(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Returns how the kernel grants huge pages: "always", "madvise" or "never". Returns `None` if the kernel does not
-/// support them.
-pub(crate) fn huge_pages(root: &Path) -> Option<String> {
-    let modes = fs::read_to_string(root.join("sys/kernel/mm/transparent_hugepage/enabled")).ok()?;
-    let (_, rest) = modes.split_once('[')?;
-    rest.split_once(']').map(|(chosen, _)| chosen.to_owned())
-}
-
 /// Returns the NUMA nodes with memory, as a bit for each of the first 64. Returns 0 if the kernel does not know.
 pub(crate) fn nodes(root: &Path) -> u64 {
     let list = fs::read_to_string(root.join("sys/devices/system/node/has_memory")).unwrap_or_default();
@@ -319,37 +312,6 @@ pub(crate) fn nodes(root: &Path) -> u64 {
         }
     }
     nodes
-}
-
-fn machine_bytes(root: &Path) -> Option<u64> {
-    let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim_end().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-/// Returns the smallest limit of the control groups of this process, in both versions of cgroups.
-fn cgroup_bytes(root: &Path) -> Option<u64> {
-    let memberships = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    // Each line is "hierarchy:controllers:path" (cgroups(7), "/proc/pid/cgroup").
-    let limits = memberships.lines().filter_map(|line| {
-        let (_, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
-        match controllers {
-            "" => lowest_limit(&root.join("sys/fs/cgroup"), path, "memory.max"),
-            "memory" => lowest_limit(&root.join("sys/fs/cgroup/memory"), path, "memory.limit_in_bytes"),
-            _ => None,
-        }
-    });
-    limits.min()
-}
-
-/// Returns the smallest limit from the group up to the root of its hierarchy. Each group limits all groups below it.
-fn lowest_limit(hierarchy: &Path, group: &str, file: &str) -> Option<u64> {
-    let group = hierarchy.join(group.trim_start_matches('/'));
-    let levels = group.ancestors().take_while(|level| level.starts_with(hierarchy));
-    // "max" means no limit, and does not parse.
-    levels.filter_map(|level| fs::read_to_string(level.join(file)).ok()?.trim().parse().ok()).min()
 }
 
 #[cfg(test)]
@@ -512,13 +474,6 @@ mod tests {
     #[test]
     fn a_machine_that_tells_nothing_gets_the_fallback() {
         assert_eq!(divided(&machine(&[]), 2, &[]).unwrap().max, FALLBACK.0);
-    }
-
-    #[test]
-    fn huge_pages_are_read_from_the_chosen_word() {
-        let root = machine(&[("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n")]);
-        assert_eq!(huge_pages(root.path()).as_deref(), Some("madvise"));
-        assert_eq!(huge_pages(machine(&[]).path()), None);
     }
 
     #[test]

@@ -45,15 +45,11 @@ pub(crate) fn backend(config: &Config) -> Option<Backend> {
     }
 }
 
-/// The kernel's buffer in each socket for replies that wait for the network card. A worker answers one batch before
-/// it reads the next, so this holds many batches. The sysctl net.core.wmem_max caps the size.
-const SEND_BUFFER_BYTES: usize = 1 << 20;
-
 pub(crate) fn sockets(config: &Config) -> Vec<SocketSettings> {
     let socket = |&addr| SocketSettings {
         addr,
         recv_buffer_bytes: bytes(config.udp.receive_buffer),
-        send_buffer_bytes: SEND_BUFFER_BYTES,
+        send_buffer_bytes: SocketSettings::SEND_BUFFER_BYTES,
     };
     config.udp.listen.iter().map(socket).collect()
 }

@@ -4,6 +4,5 @@
 //! Sockets are bound before the tracker gives up its privileges. Afterwards, only the broker can bind.
 
 pub(crate) mod activation;
-pub(crate) mod advice;
 pub(crate) mod bound;
 pub(crate) mod listening;

@@ -19,7 +19,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use shoal_config::{Config, InterfaceName, XdpConfig, XdpMode};
 use shoal_net::{QueueLoss, XdpQueue};
 use shoal_xdp::interface::Interface;
@@ -132,7 +132,9 @@ const SOURCES_MAX: u32 = 1 << 20;
 impl Attached {
     fn open(name: &InterfaceName, config: &XdpConfig, handed: &mut HandedDataPath) -> anyhow::Result<Self> {
         let interface = Interface::find(name.as_str())?;
-        check(&interface)?;
+        if let Some(obstacle) = interface.obstacle() {
+            bail!(obstacle);
+        }
         for switch in permit_lookups()? {
             tracing::info!(switch, "turned on, so that the XDP program may ask the kernel for routes");
         }
@@ -211,22 +213,6 @@ impl Attached {
     }
 }
 
-/// Checks whether the interface can have the data path.
-fn check(interface: &Interface) -> anyhow::Result<()> {
-    let Interface { name, driver, strips_vlan, vlans, .. } = interface;
-    ensure!(
-        driver != "bonding",
-        "it is a bond, and what its ports receive cannot be passed to a socket of the bond; name a network card that is part of none"
-    );
-    ensure!(
-        !strips_vlan || vlans.is_empty(),
-        "it has VLANs ({}), whose tags the network card removes before the program can see them; let it leave them: \
-         `ethtool -K {name} rxvlan off`",
-        vlans.join(", ")
-    );
-    Ok(())
-}
-
 /// Continues with a socket of the running tracker. Returns `None` if the socket is useless: a socket of a vanished
 /// interface holds no queue, even if a new interface has the same name.
 fn adopt(parts: Parts, interface: &Interface, settings: &SocketSettings) -> Option<XdpSocket> {
@@ -297,18 +283,6 @@ pub(crate) fn bytes(config: &Config, handed: &HandedDataPath) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn bonds_are_refused_and_so_are_vlans_whose_tags_do_not_arrive() {
-        let card = Interface::find("lo").unwrap();
-        check(&card).unwrap();
-        let bond = Interface { driver: "bonding".to_owned(), ..card.clone() };
-        assert!(check(&bond).unwrap_err().to_string().contains("it is a bond"));
-        let strips = Interface { strips_vlan: true, ..card };
-        check(&strips).unwrap();
-        let with_vlan = Interface { vlans: vec!["lo.7".to_owned()], ..strips };
-        assert!(check(&with_vlan).unwrap_err().to_string().contains("ethtool -K lo rxvlan off"));
-    }
 
     #[test]
     fn each_socket_takes_the_memory_of_its_frames() {

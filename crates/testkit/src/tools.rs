@@ -21,8 +21,9 @@ pub struct Tool {
 }
 
 /// Every program that the tests of this crate run.
-pub const TOOLS: [Tool; 14] = [
+pub const TOOLS: [Tool; 15] = [
     Tool { program: "ip", package: "iproute2" },
+    Tool { program: "nft", package: "nftables" },
     Tool { program: "ethtool", package: "ethtool" },
     Tool { program: "unshare", package: "util-linux" },
     Tool { program: "nsenter", package: "util-linux" },

@@ -106,6 +106,25 @@ impl Interface {
             vlans: vlans(index).map_err(unknown("RTM_GETLINK"))?,
         })
     }
+
+    /// Returns why the interface cannot have the data path, and what to do about it.
+    pub fn obstacle(&self) -> Option<String> {
+        let Self { name, driver, strips_vlan, vlans, .. } = self;
+        if driver == "bonding" {
+            return Some(
+                "it is a bond, and what its ports receive cannot be passed to a socket of the bond; name a network card that \
+                 is part of none"
+                    .to_owned(),
+            );
+        }
+        (*strips_vlan && !vlans.is_empty()).then(|| {
+            format!(
+                "it has VLANs ({}), whose tags the network card removes before the program can see them; let it leave them: \
+                 `ethtool -K {name} rxvlan off`",
+                vlans.join(", ")
+            )
+        })
+    }
 }
 
 /// A VLAN, identified by the tag of its frames.
@@ -201,6 +220,18 @@ mod tests {
         let loopback = Interface::find("lo").unwrap();
         assert_eq!((loopback.index, loopback.queues, loopback.mac), (1, 1, [0; 6]));
         assert!(loopback.mtu > 1500 && loopback.vlans.is_empty());
+    }
+
+    #[test]
+    fn bonds_are_refused_and_so_are_vlans_whose_tags_do_not_arrive() {
+        let card = Interface::find("lo").unwrap();
+        assert_eq!(card.obstacle(), None);
+        let bond = Interface { driver: "bonding".to_owned(), ..card.clone() };
+        assert!(bond.obstacle().unwrap().contains("it is a bond"));
+        let strips = Interface { strips_vlan: true, ..card };
+        assert_eq!(strips.obstacle(), None);
+        let with_vlan = Interface { vlans: vec!["lo.7".to_owned()], ..strips };
+        assert!(with_vlan.obstacle().unwrap().contains("ethtool -K lo rxvlan off"));
     }
 
     #[test]

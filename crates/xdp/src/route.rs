@@ -18,7 +18,7 @@
 use std::{fs, io};
 
 /// The switches, one for each family.
-const SWITCHES: [&str; 2] = ["net.ipv4.conf.lo.forwarding", "net.ipv6.conf.lo.forwarding"];
+pub const SWITCHES: [&str; 2] = ["net.ipv4.conf.lo.forwarding", "net.ipv6.conf.lo.forwarding"];
 
 /// The error that the kernel would not answer questions about routes.
 #[derive(Debug, thiserror::Error)]

@@ -19,11 +19,11 @@ settings! {
         /// in square brackets, and a reason may follow. Empty lines are ignored, and so is everything from a # on that follows
         /// a hash or a space. JSON arrays, and feeds (RSS, Atom, OPDS) that link torrents are read as well; gzip is
         /// recognised. Faulty lines are left out; a new version with more than 1 % of them is refused.
-        torrents_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+        torrents_allow: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload, essential;
 
         /// Files, directories or URLs with the torrents that are refused, in the same formats. This list takes precedence
         /// over torrents_allow. Clients show the reason of an entry to their users.
-        torrents_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
+        torrents_deny: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload, essential;
 
         /// Publish the list of refused torrents at /blocklist.txt and /blocklist.json, on the addresses of http.listen and
         /// tls.listen. Anyone can then read it, in the format of torrents_deny or as JSON. Each worker serves one download at a

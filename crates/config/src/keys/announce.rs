@@ -8,7 +8,7 @@ settings! {
     section announce: AnnounceConfig {
         /// Seconds until a client should announce again. The load on the tracker is inversely proportional to this.
         /// Public trackers use 900 to 3600. Intervals of a few seconds are suitable only for testing.
-        interval_s: u32 = 1800, in 1..=21_600 => Reload;
+        interval_s: u32 = 1800, in 1..=21_600 => Reload, essential;
 
         /// Maximum interval under load. A worker that is busy for 85 % of the time raises its interval from interval_s to
         /// this within a minute, and min_interval_s in proportion. When it is busy for less than 65 %, it goes back
@@ -65,6 +65,6 @@ settings! {
         /// peers. "apart" hands out their peers only to clients in the same block, such as 192.168.0.0/16 or fc00::/7; these
         /// clients get public peers as well. Browsers find their own addresses, so over WebTorrent, "apart" changes
         /// nothing. "serve" makes no difference between addresses, which suits a local network.
-        private: PrivateAddresses = PrivateAddresses::Serve => Reload;
+        private: PrivateAddresses = PrivateAddresses::Serve => Reload, essential;
     }
 }

@@ -18,7 +18,7 @@ settings! {
         listen: Vec<Listen> = vec![
             Listen::tcp(SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT))),
             Listen::tcp(SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT))),
-        ], in 0..=LISTEN_ADDRESSES_MAX => Reload;
+        ], in 0..=LISTEN_ADDRESSES_MAX => Reload, essential;
 
         /// Serve announces and scrapes that come from web pages of other sites. BitTorrent clients do not need this, and
         /// with it any web page could add the addresses of its visitors to swarms. For WebTorrent see
@@ -62,16 +62,16 @@ settings! {
     section tls: TlsConfig {
         /// Where to accept TLS, in the format of http.listen. Clients and firewalls expect port 443. If there was no address at
         /// the start, the first one takes "shoal upgrade" or a restart.
-        listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX => Reload;
+        listen: Vec<Listen> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX => Reload, essential;
 
         /// Certificate files in PEM format, each with its whole chain. If there are several, a client gets the one that
         /// matches the server name it asks for, or the first if none matches. SIGHUP reloads the files without dropping a
         /// connection. "shoal tls self-signed" makes a certificate for testing.
-        certificates: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
+        certificates: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload, essential;
 
         /// The private key file of each certificate, in the same order, in PEM format (PKCS#8, SEC1 or PKCS#1). ECDSA
         /// P-256 keys cost the least processor time. Leave this [] if each certificate file also contains its key.
-        keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload;
+        keys: Vec<PathBuf> = Vec::new(), in 0..=FILES_MAX => Reload, essential;
     }
 
     /// Proxies in front of HTTP. The tracker trusts only the proxies listed here to report the addresses of clients.

@@ -14,7 +14,7 @@ settings! {
     section control: ControlConfig {
         /// Address of the control listener; "" disables it. Without tokens, everything that can reach it may read all of
         /// it; so configure tokens, and a certificate, before you use an address that others can reach.
-        listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT))) => Restart;
+        listen: Option<SocketAddr> = Some(SocketAddr::from((Ipv4Addr::LOCALHOST, CONTROL_PORT))) => Restart, essential;
 
         /// Host names that requests may use, as in http://NAME:6970/metrics, in addition to IP addresses and localhost.
         /// All other names are refused, because a web page could point a name of its own at this address. "*" allows all
@@ -68,7 +68,7 @@ settings! {
         /// after the file was renamed or removed. "journald:/run/systemd/journal.NAME/socket" names the socket of a
         /// journal namespace. If the target is too slow or fails, records are lost and counted, and clients are
         /// served as before.
-        access: AccessLogTarget = AccessLogTarget::Off => Restart;
+        access: AccessLogTarget = AccessLogTarget::Off => Restart, essential;
 
         /// The access log has one of so many requests, at random; 1 logs all. A line takes about 300 bytes, and a tracker
         /// that serves 100,000 requests a second would write 2.6 TB a day.

@@ -26,7 +26,7 @@ settings! {
         /// itself. The tracker divides it at start and logs the shares. "auto" is three quarters of the machine's memory
         /// or of the cgroup limit, whichever is less; the rest remains for the kernel's socket buffers. The minimum is 26
         /// MiB plus 6 MiB for each worker.
-        max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(24)..=ByteSize::gib(16_384) => Restart;
+        max: Auto<ByteSize> = Auto::Auto, in ByteSize::mib(24)..=ByteSize::gib(16_384) => Restart, essential;
     }
 
     /// The privileges of the process once it serves: the user that it runs as, and the sandbox.

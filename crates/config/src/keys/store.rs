@@ -25,7 +25,7 @@ settings! {
         /// Directory of the state, which the tracker creates for its own user; "" keeps none. The tracker reads it before
         /// it serves, so that a restart loses no peers, and writes a snapshot when it stops. It takes about as much
         /// space as the swarms take memory, twice that while a snapshot is being written. One tracker uses it at a time.
-        path: Option<PathBuf> = None => Restart;
+        path: Option<PathBuf> = None => Restart, essential;
 
         /// Time between two snapshots that are written beside the traffic, in seconds. A crash loses what changed since
         /// the last one. 0 writes one only on request (shoal ctl snapshot) and when the tracker stops.

@@ -31,7 +31,7 @@ settings! {
         listen: Vec<SocketAddr> = vec![
             SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT)),
             SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT)),
-        ], in 0..=LISTEN_ADDRESSES_MAX => Reload;
+        ], in 0..=LISTEN_ADDRESSES_MAX => Reload, essential;
 
         /// How the tracker receives and sends datagrams. "mmsg" uses recvmmsg and sendmmsg, which work everywhere.
         /// "uring" uses io_uring, which many containers forbid. "auto" selects the cheapest back end that works (by

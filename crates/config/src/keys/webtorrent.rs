@@ -57,7 +57,7 @@ settings! {
 
         /// Origins of the web pages that may use the tracker. Browsers send the origin in the Origin header, and pages
         /// cannot change it. [] allows all origins.
-        origins_allow: Vec<Origin> = Vec::new(), in 0..=FILES_MAX => Reload;
+        origins_allow: Vec<Origin> = Vec::new(), in 0..=FILES_MAX => Reload, essential;
 
         /// Origins of the web pages that may not use the tracker. This list takes precedence over origins_allow.
         origins_deny: Vec<Origin> = Vec::new(), in 0..=FILES_MAX => Reload;

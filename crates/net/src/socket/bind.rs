@@ -24,6 +24,12 @@ pub struct SocketSettings {
     pub send_buffer_bytes: usize,
 }
 
+impl SocketSettings {
+    /// The kernel's buffer in each socket of a tracker for replies that wait for the network card. A worker answers one
+    /// batch before it reads the next, so this holds many batches. The sysctl net.core.wmem_max caps the size.
+    pub const SEND_BUFFER_BYTES: usize = 1 << 20;
+}
+
 /// A socket buffer that the kernel made smaller than configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferShortfall {

@@ -17,7 +17,7 @@ use crate::inherited::{self, InheritedSockets, fits, places};
 use crate::socket::options;
 
 /// Maximum number of connections that wait to be accepted. The kernel caps it at the sysctl net.core.somaxconn.
-pub(super) const BACKLOG: i32 = 4096;
+pub const BACKLOG: i32 = 4096;
 
 /// Seconds for which the kernel retains a connection until its first bytes arrive (`tcp(7)`, TCP_DEFER_ACCEPT). The
 /// client sends first in all these protocols, so an accepted connection has input at once, and a connection without

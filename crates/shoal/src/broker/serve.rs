@@ -24,8 +24,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::message::{self, Answer, Request};
 use super::{TAKE_OVER, directory_of};
-use crate::sockets::advice;
-use crate::{descriptors, privileges};
+use crate::privileges;
+use shoal_runtime::{advice, descriptors};
 
 /// Maximum number of programs that run at a time.
 const PROGRAMS_MAX: usize = 4;

@@ -11,14 +11,14 @@ use shoal_net::stream::{ListenAddress, StreamListeners};
 use shoal_net::{Backend, Choice, InheritedSockets, Sockets};
 use tokio::net::TcpListener;
 
+use crate::settings;
 use crate::sockets::activation::{HANDED, LOCAL};
-use crate::sockets::advice;
 use crate::worker::pool;
 use crate::worker::processors;
 use crate::xdp::{DataPath, HandedDataPath};
-use crate::{descriptors, settings};
 use shoal_control as control;
 use shoal_control::LocalSocket;
+use shoal_runtime::{advice, descriptors};
 
 pub(crate) struct Bound {
     /// The configuration, without the address families that this host lacks.
@@ -166,7 +166,8 @@ pub(crate) fn connections_max(
             possible,
             open_files_limit = limit,
             "the limit on open files is too low for http.connections_max: the limit allows fewer, and beyond it the \
-             oldest idle connection is closed; raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)"
+             oldest idle connection is closed; {}",
+            advice::RAISE_OPEN_FILES
         );
     }
     // With more connections, health, metrics and certificates would lack descriptors.

@@ -23,8 +23,8 @@ use shoal_session::{ListenerProtocols, SessionSettings};
 use crate::broker::Broker;
 use crate::service_manager::{SocketChanges, socket_name};
 use crate::settings;
-use crate::sockets::advice;
 use crate::sockets::bound::{self, Bound, ControlSockets};
+use shoal_runtime::advice;
 use shoal_runtime::live::{Endpoints, WorkerEndpoints};
 
 pub(crate) struct Listening {

@@ -21,6 +21,7 @@ use crate::settings;
 use crate::state::{State, StateKeys};
 use crate::worker::pool::WebTorrent;
 use shoal_runtime::division::Division;
+use shoal_runtime::{advice, machine};
 
 /// Maximum size, for each worker, of the messages that wait for its next poll, some milliseconds.
 const MAILBOX_BYTES_MAX: usize = 16 << 20;
@@ -101,7 +102,7 @@ fn open_store(
     keys: &StateKeys,
     memory: Option<MemoryFile>,
 ) -> anyhow::Result<(Store, bool)> {
-    let huge_pages = memory::huge_pages(Path::new(ROOT));
+    let huge_pages = machine::huge_pages(Path::new(ROOT));
     let shards = settings::shards(settings::workers(config), memory_bytes_max);
     let settings = settings::store(config, memory_bytes_max, holdings, keys);
     let no_space =
@@ -132,8 +133,9 @@ fn open_store(
     );
     if huge_pages.as_deref() == Some("never") {
         tracing::warn!(
-            "huge pages are off, which makes large stores slower; \
-             `echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` lets the store ask for them"
+            "{}; `{}` lets the store ask for them",
+            advice::HUGE_PAGES_OFF,
+            advice::PERMIT_HUGE_PAGES
         );
     }
     Ok((store, is_taken_over))

@@ -27,15 +27,30 @@ fn refusal_of(text: &str) -> String {
 }
 
 #[test]
-fn the_printed_default_is_accepted_back() {
-    let printed = run(&["config"], &[]);
-    assert_eq!(printed.status.code(), Some(0));
+fn what_is_printed_to_start_from_is_accepted_back() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("shoal.toml");
-    fs::write(&file, &printed.stdout).unwrap();
-    let checked = run(&["config", "check", file.to_str().unwrap()], &[]);
-    assert_eq!(checked.status.code(), Some(0), "{}", stderr(&checked));
-    assert!(stdout(&checked).ends_with(": no errors\n"));
+    let public = ["--for", "public"];
+    for arguments in [&[], &["--all"] as &[_], &["--section", "udp"], &public, &["--for", "laboratory"]] {
+        let printed = run(&[&["config"], arguments].concat(), &[]);
+        assert_eq!(printed.status.code(), Some(0), "{}", stderr(&printed));
+        fs::write(&file, &printed.stdout).unwrap();
+        let checked = run(&["config", "check", file.to_str().unwrap()], &[]);
+        assert_eq!(checked.status.code(), Some(0), "{arguments:?}: {}", stderr(&checked));
+        assert!(stdout(&checked).ends_with(": no errors\n"));
+    }
+}
+
+#[test]
+fn an_unknown_section_or_use_is_refused_with_those_that_exist() {
+    for (arguments, expected) in [
+        (["config", "--section", "utp"], "shoal: utp: no such section; did you mean udp?"),
+        (["config", "--for", "fun"], "public, webtorrent, private, laboratory"),
+    ] {
+        let refused = run(&arguments, &[]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(stderr(&refused).contains(expected), "{}", stderr(&refused));
+    }
 }
 
 #[test]

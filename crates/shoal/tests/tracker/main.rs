@@ -12,6 +12,7 @@ mod cli;
 mod cluster;
 mod container;
 mod control;
+mod doctor;
 mod http;
 mod insight;
 mod kit;

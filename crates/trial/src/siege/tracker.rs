@@ -65,7 +65,7 @@ impl Program {
     /// # Errors
     /// Returns an error if the program does not exist or is not a tracker.
     pub fn find(path: &Path, folder: &Path) -> Result<Self> {
-        let output = Command::new(path).arg("config").output();
+        let output = Command::new(path).args(["config", "--all"]).output();
         let output = output.with_context(|| format!("cannot run {}", path.display()))?;
         ensure!(output.status.success(), "{} config failed", path.display());
         let keys = keys(&String::from_utf8_lossy(&output.stdout));

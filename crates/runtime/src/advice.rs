@@ -1,22 +1,51 @@
-//! Advice for the operator: errors of the host are reported together with a remedy.
+//! Advice for the operator: errors of the host are reported together with a remedy. The log of a tracker and `shoal
+//! doctor` use the same words.
 
+use core::fmt::Display;
 use std::io::ErrorKind;
 
 use anyhow::anyhow;
 use shoal_net::stream::{ListenAddress, ListenError};
 use shoal_net::{BindError, BufferShortfall, Unsupported};
 
-pub(crate) fn bind(error: BindError) -> anyhow::Error {
+/// What it means if the kernel caps a socket buffer.
+pub const BUFFERS_SMALL: &str =
+    "the kernel grants smaller socket buffers than configured, so that datagrams of bursts are lost sooner";
+
+/// What it means if the kernel grants no huge pages, and the command that changes it.
+pub const HUGE_PAGES_OFF: &str = "huge pages are off, which makes large stores slower";
+/// See [`HUGE_PAGES_OFF`].
+pub const PERMIT_HUGE_PAGES: &str = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";
+
+/// How to raise the limit on open files.
+pub const RAISE_OPEN_FILES: &str = "raise it (`ulimit -n`, or LimitNOFILE= in a systemd unit)";
+
+/// How to permit ports below 1024.
+pub const PERMIT_PORTS: &str = "grant it (`setcap cap_net_bind_service=+ep` on the program, or in a systemd unit \
+                                AmbientCapabilities=CAP_NET_BIND_SERVICE)";
+
+/// Returns the command that sets a parameter of the kernel.
+pub fn set_sysctl(name: &str, value: impl Display) -> String {
+    format!("sysctl -w {name}={value}")
+}
+
+/// Returns the command that shows which process has a port.
+pub fn show_holder(is_udp: bool, port: u16) -> String {
+    format!("ss -l{}np 'sport = :{port}'", if is_udp { 'u' } else { 't' })
+}
+
+/// Adds the remedy to an error about a socket of datagrams.
+pub fn bind(error: BindError) -> anyhow::Error {
     let BindError::Address { addr, ref source, .. } = error else { return anyhow!(error) };
     let port = addr.port();
     match source.kind() {
         ErrorKind::AddrInUse => anyhow!(
-            "{error}; stop it (`ss -lunp 'sport = :{port}'` shows what it is) or set udp.listen to another port"
+            "{error}; stop it (`{}` shows what it is) or set udp.listen to another port",
+            show_holder(true, port)
         ),
-        ErrorKind::PermissionDenied => anyhow!(
-            "{error}; grant it (`setcap cap_net_bind_service=+ep` on the program, or in a systemd unit \
-             AmbientCapabilities=CAP_NET_BIND_SERVICE) or set udp.listen to a port from 1024 on"
-        ),
+        ErrorKind::PermissionDenied => {
+            anyhow!("{error}; {PERMIT_PORTS} or set udp.listen to a port from 1024 on")
+        }
         ErrorKind::AddrNotAvailable => {
             anyhow!("{error}; `ip address` lists the available addresses; set udp.listen to some of them")
         }
@@ -24,17 +53,16 @@ pub(crate) fn bind(error: BindError) -> anyhow::Error {
     }
 }
 
-pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
+/// Adds the remedy to an error about a listener.
+pub fn listen(error: &ListenError) -> anyhow::Error {
     match (&error.address, error.kind()) {
         (ListenAddress::Tcp(addr), ErrorKind::AddrInUse) => anyhow!(
-            "{error}; stop it (`ss -ltnp 'sport = :{}'` shows what it is) or set http.listen or tls.listen to another \
-             port",
-            addr.port()
+            "{error}; stop it (`{}` shows what it is) or set http.listen or tls.listen to another port",
+            show_holder(false, addr.port())
         ),
-        (ListenAddress::Tcp(_), ErrorKind::PermissionDenied) => anyhow!(
-            "{error}; grant it (`setcap cap_net_bind_service=+ep` on the program, or in a systemd unit \
-             AmbientCapabilities=CAP_NET_BIND_SERVICE) or set http.listen or tls.listen to a port from 1024 on"
-        ),
+        (ListenAddress::Tcp(_), ErrorKind::PermissionDenied) => {
+            anyhow!("{error}; {PERMIT_PORTS} or set http.listen or tls.listen to a port from 1024 on")
+        }
         (ListenAddress::Tcp(_), ErrorKind::AddrNotAvailable) => {
             anyhow!(
                 "{error}; `ip address` lists the available addresses; set http.listen or tls.listen to some of them"
@@ -52,12 +80,12 @@ pub(crate) fn listen(error: &ListenError) -> anyhow::Error {
 }
 
 /// Names the key that selects another back end, for one that does not work.
-pub(crate) fn backend(error: Unsupported) -> anyhow::Error {
+pub fn backend(error: Unsupported) -> anyhow::Error {
     anyhow!("{error}; set udp.io to \"auto\" to select the best one that works")
 }
 
 /// Warns, once for each kernel parameter, that socket buffers are smaller than configured.
-pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s BufferShortfall>) {
+pub fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s BufferShortfall>) {
     let mut warned: Vec<&str> = Vec::new();
     for shortfall in shortfalls {
         if warned.contains(&shortfall.sysctl) {
@@ -68,8 +96,8 @@ pub(crate) fn warn_of_shortfalls<'s>(shortfalls: impl Iterator<Item = &'s Buffer
         tracing::warn!(
             wanted_bytes,
             granted_bytes,
-            "the kernel grants smaller socket buffers than configured, so that datagrams of bursts are lost sooner; \
-             `sysctl -w {sysctl}={wanted_bytes}` allows them"
+            "{BUFFERS_SMALL}; `{}` allows them",
+            set_sysctl(sysctl, wanted_bytes)
         );
     }
 }

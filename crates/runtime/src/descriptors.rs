@@ -12,7 +12,7 @@ const OTHERS_PER_WORKER: u64 = 8;
 
 /// Raises the limit as far as this process may, and returns the new limit. The soft limit is traditionally low for
 /// programs that use select(2). This one does not use it.
-pub(crate) fn raise() -> u64 {
+pub fn raise() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     // If the process may not raise the limit, the old one remains.
@@ -21,7 +21,7 @@ pub(crate) fn raise() -> u64 {
 }
 
 /// Returns the share of `limit` that is left for connections, if each of `workers` has this many `sockets`.
-pub(crate) fn for_connections(limit: u64, workers: usize, sockets: usize) -> u64 {
+pub fn for_connections(limit: u64, workers: usize, sockets: usize) -> u64 {
     let per_worker = OTHERS_PER_WORKER.saturating_add(sockets as u64);
     limit.saturating_sub(OTHERS).saturating_sub(per_worker.saturating_mul(workers as u64))
 }
