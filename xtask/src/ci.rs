@@ -5,6 +5,7 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use crate::bench::Bench;
+use crate::book;
 use crate::bpf::Bpf;
 use crate::setup::tool;
 use crate::shell::{self, cargo, command, output, title};
@@ -27,6 +28,7 @@ fn run_steps(steps: &mut Steps) -> Result<test::Counts> {
     steps.run("set-up", setup::run)?;
     steps.run("format", format)?;
     steps.run("tidy", tidy::run)?;
+    steps.run("book", book::run)?;
     steps.run("lints", lint)?;
     steps.run("documentation", document)?;
     steps.run("dependencies", deny)?;

@@ -19,6 +19,10 @@ const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 /// Rates the unit, and runs it in namespaces of a test. Without the package systemd-sysv it does not become the system's init.
 const SYSTEMD: Tool = Tool { program: "systemd-analyze", package: "systemd" };
 
+/// Run by the pages of the documentation.
+const NFT: Tool = Tool { program: "nft", package: "nftables" };
+const OPENSSL: Tool = Tool { program: "openssl", package: "openssl" };
+
 /// Build the XDP program.
 const CLANG: Tool = Tool { program: bpf::COMPILER, package: "clang-14" };
 const LLVM: Tool = Tool { program: bpf::OBJCOPY, package: "llvm-14" };
@@ -84,6 +88,7 @@ fn missing_packages() -> Vec<&'static str> {
     let missing = TOOLS
         .iter()
         .chain([&VALGRIND, &SYSTEMD, &CLANG, &LLVM])
+        .chain([&NFT, &OPENSSL])
         .filter(|tool| tools::find(tool.program).is_none());
     let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
     // Debian's python3 needs this package to create environments.
