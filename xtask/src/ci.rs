@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use rustix::process::nice;
 
 use crate::bench::Bench;
+use crate::book;
 use crate::bpf::Bpf;
 use crate::setup::tool;
 use crate::shell::{self, cargo, command, output, title};
@@ -54,6 +55,7 @@ fn run_beside(steps: &mut Steps) -> Result<()> {
     steps.run("lints", lint)?;
     steps.run("documentation", document)?;
     steps.run("without features", test::without_features)?;
+    steps.run("book", book::run)?;
     steps.run("instructions", || Bench::instructions().run())
 }
 

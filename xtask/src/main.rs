@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod book;
 mod bpf;
 mod ci;
 mod figures;
@@ -9,6 +10,7 @@ mod fuzz;
 mod publish;
 mod release;
 mod sanitize;
+mod screenshots;
 mod setup;
 mod shell;
 mod siege;
@@ -30,7 +32,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all checks and all tests, as CI does: set-up, format, tidy, lints, docs, dependencies, packages, XDP program, siege,
+    /// Run all checks and all tests, as CI does: set-up, format, tidy, dependencies, packages, XDP program, build, siege, tests,
+    /// and beside these lints, docs, book,
     /// instructions, tests
     Ci,
     /// Run all tests: units, properties, fuzz corpora, the binary over every back end, real clients
@@ -39,6 +42,10 @@ enum Task {
     Setup,
     /// Check rules that no compiler checks: words, sizes, links, TODOs, paths, white space
     Tidy,
+    /// Build the book of all pages, in target/book/html
+    Book,
+    /// Take the pictures of the README: status page, top, comparison
+    Screenshots,
     /// Print figures of the sources: lines, lengths of functions, functions used once, banned words
     Figures(figures::Figures),
     /// Check licences, sources, duplicates and advisories of all dependencies
@@ -71,6 +78,8 @@ fn main() -> ExitCode {
         Task::Test => test::run(),
         Task::Setup => setup::run(),
         Task::Tidy => tidy::run(),
+        Task::Book => book::run(),
+        Task::Screenshots => screenshots::run(),
         Task::Figures(figures) => figures.run(),
         Task::Deny => ci::deny(),
         Task::Publish(publish) => publish.run(),

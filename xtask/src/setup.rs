@@ -21,9 +21,10 @@ const VALGRIND: Tool = Tool { program: "valgrind", package: "valgrind" };
 /// Rates the unit, and runs it in namespaces of a test. Without the package systemd-sysv it does not become the system's init.
 const SYSTEMD: Tool = Tool { program: "systemd-analyze", package: "systemd" };
 
-/// Run by the page for public trackers.
+/// Run by the pages of the documentation.
 const CURL: Tool = Tool { program: "curl", package: "curl" };
 const LOGROTATE: Tool = Tool { program: "logrotate", package: "logrotate" };
+const OPENSSL: Tool = Tool { program: "openssl", package: "openssl" };
 
 /// Build the XDP program.
 const CLANG: Tool = Tool { program: bpf::COMPILER, package: "clang-14" };
@@ -90,7 +91,7 @@ fn unpack_service(service: &Service) -> Result<()> {
 fn missing_packages() -> Vec<&'static str> {
     let missing = TOOLS
         .iter()
-        .chain([&VALGRIND, &SYSTEMD, &CURL, &LOGROTATE, &CLANG, &LLVM])
+        .chain([&VALGRIND, &SYSTEMD, &CURL, &LOGROTATE, &OPENSSL, &CLANG, &LLVM])
         .filter(|tool| tools::find(tool.program).is_none());
     let mut packages: Vec<&str> = missing.map(|tool| tool.package).collect();
     // Debian's python3 needs this package to create environments.

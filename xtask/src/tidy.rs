@@ -3,7 +3,7 @@
 //! Faults fail the task. Advice (long files, long functions) is only printed, because there can be good reasons not to
 //! follow it.
 
-mod links;
+pub(crate) mod links;
 mod manifests;
 mod names;
 mod size;
@@ -96,7 +96,7 @@ impl File {
     }
 
     /// Returns the lines with their numbers.
-    fn lines(&self) -> impl Iterator<Item = (usize, &str)> + Clone {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = (usize, &str)> + Clone {
         (1..).zip(self.text.split('\n'))
     }
 }

@@ -54,7 +54,7 @@ pub fn fault(certificate: &Certificate, now_s: u64) -> Option<String> {
         return None;
     }
     let days_left = (end_s - now_s) / DAY_S;
-    Some(format!("this certificate expires soon, in {days_left} days; renew it and send SIGHUP"))
+    Some(format!("this certificate expires soon (days left: {days_left}); renew it and send SIGHUP"))
 }
 
 #[cfg(test)]
@@ -74,9 +74,9 @@ mod tests {
             (0, 200 * DAY_S, None, false),
             (now_s + 1, 200 * DAY_S, Some("not valid yet"), true),
             (0, now_s - 1, Some("has expired"), true),
-            (0, now_s + 13 * DAY_S, Some("in 13 days"), false),
+            (0, now_s + 13 * DAY_S, Some("days left: 13"), false),
             (now_s - 3 * DAY_S, now_s + 3 * DAY_S, None, false),
-            (now_s - 5 * DAY_S, now_s + DAY_S, Some("in 1 days"), false),
+            (now_s - 5 * DAY_S, now_s + DAY_S, Some("days left: 1)"), false),
         ] {
             let certificate = certificate(begin_s, end_s);
             let fault = fault(&certificate, now_s);

@@ -1,6 +1,6 @@
 //! Relative links in Markdown must lead to a file or directory of the repository, and to a heading if they name one.
 
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 use super::{File, Finding};
 
@@ -15,6 +15,16 @@ pub(super) fn check(file: &File, files: &[File], findings: &mut Vec<Finding>) {
     }
 }
 
+/// Returns the files and folders that the links of a page lead to, without headings.
+pub(crate) fn paths(file: &File) -> impl Iterator<Item = PathBuf> {
+    links(file).map(|(_, target)| path(file, target))
+}
+
+/// Returns the same for one line of the page.
+pub(crate) fn paths_of_line(file: &File, line: &str) -> impl Iterator<Item = PathBuf> {
+    targets(line).map(|target| path(file, target))
+}
+
 /// Returns the relative targets of `[text](target)` outside code blocks, with their lines.
 fn links(file: &File) -> impl Iterator<Item = (usize, &str)> {
     let mut in_code = false;
@@ -23,15 +33,17 @@ fn links(file: &File) -> impl Iterator<Item = (usize, &str)> {
         in_code ^= is_fence;
         !in_code && !is_fence
     });
-    let links = prose.flat_map(|(number, line)| {
-        let targets = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
-        targets.map(move |target| (number, target))
-    });
-    links.filter(|(_, target)| !target.contains("://") && !target.starts_with("mailto:"))
+    prose.flat_map(|(number, line)| targets(line).map(move |target| (number, target)))
 }
 
-fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
-    let (link, heading) = target.split_once('#').unwrap_or((target, ""));
+fn targets(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:"))
+}
+
+/// Returns the path of a target, relative to the root.
+fn path(file: &File, target: &str) -> PathBuf {
+    let link = target.split('#').next().unwrap_or_default();
     let mut path = file.path.clone();
     if !link.is_empty() {
         // A link starts in the directory of its file.
@@ -44,6 +56,12 @@ fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
             _ => {}
         }
     }
+    path
+}
+
+fn resolve(file: &File, files: &[File], target: &str) -> Result<(), String> {
+    let heading = target.split_once('#').map_or("", |(_, heading)| heading);
+    let path = path(file, target);
     let is_directory = files.iter().any(|other| other.path != path && other.path.starts_with(&path));
     let Some(linked) = files.iter().find(|other| other.path == path) else {
         return if is_directory { Ok(()) } else { Err(format!("there is no {target}")) };

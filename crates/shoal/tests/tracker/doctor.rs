@@ -31,7 +31,8 @@ impl Examined {
                 && finding["found"].as_str().is_some_and(|text| text.starts_with(found))
         };
         let finding = self.findings.iter().find(is_it);
-        let finding = finding.unwrap_or_else(|| panic!("no {level} {subject} {found:?} in {:#?}", self.findings));
+        let finding =
+            finding.unwrap_or_else(|| panic!("no {level} {subject} {found:?} in {:#?}", self.findings));
         assert_eq!(finding.get("action").is_some(), level != "ok", "{finding}");
     }
 }
@@ -63,7 +64,11 @@ fn ports_addresses_and_the_firewall_of_a_host_are_seen() {
     assert_eq!(busy.code, Some(1));
     busy.assert_has("ok", "addresses", "IPv4: 192.0.2.7, with a default route");
     busy.assert_has("problem", "ports", "udp 0.0.0.0:6969 (udp.listen) is held by ");
-    busy.assert_has("problem", "firewall", "the firewall drops what comes to udp port 6969 over IPv4 (chain in of table inet t)");
+    busy.assert_has(
+        "problem",
+        "firewall",
+        "the firewall drops what comes to udp port 6969 over IPv4 (chain in of table inet t)",
+    );
     busy.assert_has("ok", "firewall", "open: tcp port 6969;");
 
     drop(other);
@@ -77,7 +82,8 @@ fn ports_addresses_and_the_firewall_of_a_host_are_seen() {
 fn the_running_tracker_is_no_stranger() {
     let tracker = Tracker::start(&[]);
     let (udp, control) = (tracker.udp[0].to_string(), tracker.control.to_string());
-    let settings = [("SHOAL_UDP_LISTEN", &*udp), ("SHOAL_HTTP_LISTEN", ""), ("SHOAL_CONTROL_LISTEN", &*control)];
+    let settings =
+        [("SHOAL_UDP_LISTEN", &*udp), ("SHOAL_HTTP_LISTEN", ""), ("SHOAL_CONTROL_LISTEN", &*control)];
     let examined = Examined::read(&run(&["doctor", "--json"], &settings));
     let found = format!("the tracker runs (process {}) at udp {udp}, tcp {control}", tracker.pid());
     examined.assert_has("ok", "ports", &found);

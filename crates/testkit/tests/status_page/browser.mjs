@@ -89,11 +89,11 @@ async function press (key, code, text = '') {
   await page('Input.dispatchKeyEvent', { type: 'keyUp', key, windowsVirtualKeyCode: code })
 }
 
-async function takeScreenshot (name, width) {
+/** Takes a picture of what the window shows, small enough for a document. */
+async function takeScreenshot (name, width, height) {
   if (!screenshots) return
-  const { cssContentSize } = await page('Page.getLayoutMetrics')
-  const clip = { x: 0, y: 0, width, height: cssContentSize.height, scale: 1 }
-  const { data } = await page('Page.captureScreenshot', { clip, captureBeyondViewport: true })
+  const clip = { x: 0, y: 0, width, height, scale: 0.75 }
+  const { data } = await page('Page.captureScreenshot', { clip })
   await writeFile(join(screenshots, `${name}.png`), Buffer.from(data, 'base64'))
 }
 
@@ -183,7 +183,7 @@ for (const { name, width, height, mobile, theme } of VIEWS) {
   view.documents = requests.filter(address => address === url).length
   view.foreign = requests.filter(address => !address.startsWith(url) && !address.startsWith('data:'))
   found.views[name] = view
-  await takeScreenshot(name, width)
+  await takeScreenshot(name, width, height)
   view.cut = await evaluate(`(${load})()`)
   await until('total(state.stats.traffic[0].requests) < 888888888')
 }
