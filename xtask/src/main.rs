@@ -32,9 +32,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all checks and all tests, as CI does: set-up, format, tidy, dependencies, packages, XDP program, build, siege, tests,
-    /// and beside these lints, docs, book,
-    /// instructions, tests
+    /// Run all checks and all tests, as CI does; CONTRIBUTING.md lists them
     Ci,
     /// Run all tests: units, properties, fuzz corpora, the binary over every back end, real clients
     Test,
