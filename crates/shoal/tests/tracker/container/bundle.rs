@@ -45,8 +45,8 @@ impl Image {
         let archive = env::var_os("TEST_SHOAL_IMAGE").map_or_else(
             || {
                 let archive = directory.path().join("image");
-                let target = format!("oci-archive:{}", archive.display());
-                container::build(env!("CARGO_BIN_EXE_shoal").as_ref(), 0, &[&target]).unwrap();
+                let program = Path::new(env!("CARGO_BIN_EXE_shoal"));
+                container::build(program, 0, "shoal:test", &archive).unwrap();
                 archive
             },
             PathBuf::from,
