@@ -120,9 +120,8 @@ fn make_package(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
 fn make_image(tree: &Tree, target: &Target, out: &Path) -> Result<()> {
     title("image");
     let name = format!("shoal:{}", tree.version);
-    let destinations = ["oci", "docker"]
-        .map(|format| format!("{format}-archive:{}:{name}", image(tree, target, out, format).display()));
-    container::build(&target.program("shoal"), tree.commit_s, &destinations.each_ref().map(String::as_str))
+    let [oci, docker] = ["oci", "docker"].map(|format| image(tree, target, out, format));
+    container::build_both(&target.program("shoal"), tree.commit_s, &name, &oci, Some(&docker))
 }
 
 /// Returns the file of the image in this format.

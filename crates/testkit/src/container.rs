@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::tools::{self, BUILDAH};
@@ -20,12 +20,21 @@ pub const DOCKERFILE: &str = "packaging/container/Dockerfile";
 /// The certificate authorities that a tracker trusts, on Debian and in the image.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
-/// Builds the image of this program. All its files have the same time, in seconds since 1970, so that the same program
-/// makes the same image. Each target is a destination of `buildah push`, such as `oci-archive:FILE:NAME`.
+/// Builds the image of this program as an archive in the format of OCI. All files have the same time, in seconds since
+/// 1970, so that the same program makes the same bytes. The image has this name.
 ///
 /// # Errors
 /// Returns an error if a tool is missing or fails.
-pub fn build(program: &Path, unix_s: u64, targets: &[&str]) -> Result<()> {
+pub fn build(program: &Path, unix_s: u64, name: &str, archive: &Path) -> Result<()> {
+    build_both(program, unix_s, name, archive, None)
+}
+
+/// Builds the image as [`build`] does, and also as an archive in the older format of Docker: for `docker load` of any
+/// version, and with the health check, which the format of OCI cannot express.
+///
+/// # Errors
+/// Returns an error if a tool is missing or fails.
+pub fn build_both(program: &Path, unix_s: u64, name: &str, oci: &Path, docker: Option<&Path>) -> Result<()> {
     let work = tempfile::tempdir().context("cannot create a directory for the image")?;
     let stage = stage(program, &work)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -35,10 +44,69 @@ pub fn build(program: &Path, unix_s: u64, targets: &[&str]) -> Result<()> {
     // It takes the place of the stage that compiles.
     build.arg(format!("program={}", stage.display()));
     run(build.arg("--file").arg(root.join(DOCKERFILE)).arg(&stage))?;
-    for target in targets {
-        run(buildah(&work)?.args(["push", "--quiet", "shoal", target]))?;
+    let layout = work.path().join("oci");
+    // The archives of buildah contain the time, and a random name of a host.
+    run(buildah(&work)?.args(["push", "--quiet", "shoal", &format!("oci:{}:{name}", layout.display())]))?;
+    pack(&layout, oci, unix_s)?;
+    let Some(docker) = docker else { return Ok(()) };
+    let inspected = run(buildah(&work)?.args(["inspect", "--type", "image", "shoal"]))?;
+    let inspected: Value =
+        serde_json::from_slice(&inspected.stdout).context("buildah's output is not JSON")?;
+    let health = &inspected["Docker"]["config"]["Healthcheck"];
+    ensure!(health.is_object(), "the image has no health check: {inspected}");
+    let converted = work.path().join("docker");
+    convert(&layout, health, name, &converted)?;
+    pack(&converted, docker, unix_s)
+}
+
+/// Packs all files of a directory. They have this time, in seconds since 1970, and belong to root, so that the same files
+/// make the same bytes.
+///
+/// # Errors
+/// Returns an error if `tar` fails.
+pub fn pack(directory: &Path, archive: &Path, unix_s: u64) -> Result<()> {
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
+    tar.args(["--mode=go-w", &format!("--mtime=@{unix_s}")]).arg("--file").arg(archive);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {
+        names.push(entry?.file_name());
     }
-    Ok(())
+    names.sort_unstable();
+    run(tar.arg("--directory").arg(directory).args(names)).map(drop)
+}
+
+/// Writes an image in the format of OCI to a directory in the older format of Docker, with this health check.
+fn convert(layout: &Path, health: &Value, name: &str, directory: &Path) -> Result<()> {
+    fs::create_dir(directory)?;
+    let (manifest, mut config) = read_image(layout)?;
+    config["config"]["Healthcheck"] = health.clone();
+    fs::write(directory.join("config.json"), config.to_string())?;
+    let mut layers = Vec::new();
+    for (number, layer) in
+        manifest["layers"].as_array().context("the image has no layers")?.iter().enumerate()
+    {
+        let file = format!("layer-{number}.tar");
+        let unpacked =
+            run(Command::new("gzip").args(["--decompress", "--stdout"]).arg(blob(layout, layer)?))?;
+        fs::write(directory.join(&file), unpacked.stdout)?;
+        layers.push(file);
+    }
+    let manifest = json!([{"Config": "config.json", "RepoTags": [name], "Layers": layers}]);
+    fs::write(directory.join("manifest.json"), manifest.to_string()).context("cannot write the manifest")
+}
+
+/// Reads the manifest and the configuration of an image in the format of OCI.
+fn read_image(layout: &Path) -> Result<(Value, Value)> {
+    let manifest = read(&blob(layout, &read(&layout.join("index.json"))?["manifests"][0])?)?;
+    let config = read(&blob(layout, &manifest["config"])?)?;
+    Ok((manifest, config))
+}
+
+/// Returns the file that a descriptor of OCI names.
+fn blob(layout: &Path, descriptor: &Value) -> Result<PathBuf> {
+    let digest = descriptor["digest"].as_str().context("a digest is missing")?;
+    Ok(layout.join("blobs").join(digest.replace(':', "/")))
 }
 
 /// Unpacks the image of an archive in the OCI format into `root`, and returns its configuration: user, environment and
@@ -49,27 +117,18 @@ pub fn build(program: &Path, unix_s: u64, targets: &[&str]) -> Result<()> {
 pub fn unpack(archive: &Path, root: &Path) -> Result<Value> {
     let work = tempfile::tempdir().context("cannot create a directory for the archive")?;
     run(Command::new("tar").arg("--directory").arg(work.path()).arg("--extract").arg("--file").arg(archive))?;
-    let blob = |descriptor: &Value| -> Result<PathBuf> {
-        let digest = descriptor["digest"].as_str().context("a digest is missing")?;
-        Ok(work.path().join("blobs").join(digest.replace(':', "/")))
-    };
-    let manifest = read(&blob(&read(&work.path().join("index.json"))?["manifests"][0])?)?;
+    let (manifest, mut config) = read_image(work.path())?;
     fs::create_dir_all(root).with_context(|| format!("cannot create {}", root.display()))?;
     for layer in manifest["layers"].as_array().context("the image has no layers")? {
         let mut tar = Command::new("tar");
-        tar.arg("--directory").arg(root).args([
-            "--extract",
-            "--gzip",
-            "--same-owner",
-            "--preserve-permissions",
-        ]);
-        run(tar.arg("--file").arg(blob(layer)?))?;
+        tar.arg("--directory").arg(root).args(["--extract", "--gzip"]);
+        tar.args(["--same-owner", "--preserve-permissions", "--file"]);
+        run(tar.arg(blob(work.path(), layer)?))?;
     }
-    let mut config = read(&blob(&manifest["config"])?)?;
     Ok(config["config"].take())
 }
 
-/// Makes what the first stage of the Dockerfile makes, from a program that exists.
+/// Makes the files that the first stage of the Dockerfile makes, from a program that exists.
 fn stage(program: &Path, work: &TempDir) -> Result<PathBuf> {
     let stage = work.path().join("stage");
     let files = stage.join("files");

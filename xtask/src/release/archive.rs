@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use shoal_testkit::container;
 use tempfile::TempDir;
 
 use super::{names, write};
@@ -61,10 +62,7 @@ impl Archive {
     /// Writes `NAME.tar.gz` to a directory. All files have this time, in seconds since 1970, and belong to root.
     pub(super) fn pack(self, time_s: u64, directory: &Path) -> Result<()> {
         let tar = directory.join(format!("{}.tar", self.name));
-        let mut pack =
-            command("tar", &["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
-        pack.args(["--format=ustar", "--mode=go-w", &format!("--mtime=@{time_s}"), "--file"]).arg(&tar);
-        output(pack.arg("--directory").arg(self.parent.path()).arg(&self.name))?;
+        container::pack(self.parent.path(), &tar, time_s)?;
         // Without `--no-name`, gzip would write down the time.
         output(command("gzip", &["--no-name", "--best", "--force"]).arg(&tar)).map(drop)
     }

@@ -1,6 +1,5 @@
 //! A container as runc starts it, with the restrictions of Docker or podman.
 
-use std::cell::Cell;
 use std::env;
 use std::fs;
 use std::os::unix::fs::chown;
@@ -45,8 +44,8 @@ impl Image {
         let archive = env::var_os("TEST_SHOAL_IMAGE").map_or_else(
             || {
                 let archive = directory.path().join("image");
-                let target = format!("oci-archive:{}", archive.display());
-                container::build(env!("CARGO_BIN_EXE_shoal").as_ref(), 0, &[&target]).unwrap();
+                let program = Path::new(env!("CARGO_BIN_EXE_shoal"));
+                container::build(program, 0, "shoal:test", &archive).unwrap();
                 archive
             },
             PathBuf::from,
@@ -102,8 +101,6 @@ fn without_capabilities(profile: &Value) -> Value {
 pub(super) struct Bundle {
     directory: TempDir,
     config: Value,
-    /// Whether the container exists.
-    exists: Cell<bool>,
 }
 
 impl Bundle {
@@ -114,7 +111,7 @@ impl Bundle {
         chown(&state, Some(USER), Some(USER)).unwrap();
         let root = image.directory.path().join("root");
         let config = config(&image.config, &root, profile);
-        let bundle = Self { directory, config, exists: Cell::new(false) };
+        let bundle = Self { directory, config };
         let bundle = bundle.mount(VOLUME, &state, "rw");
         SETTINGS.into_iter().fold(bundle, |bundle, (name, value)| bundle.set(name, value))
     }
@@ -170,9 +167,7 @@ impl Bundle {
 
     /// Returns a command that runs the container. It ends with the container, and passes signals on to process 1.
     fn command(&self) -> Command {
-        if self.exists.replace(true) {
-            self.delete();
-        }
+        self.delete();
         fs::write(self.directory.path().join("config.json"), self.config.to_string()).unwrap();
         let mut command = self.runc(&["run", "--bundle"]);
         command.arg(self.directory.path()).arg(self.name());
@@ -189,8 +184,8 @@ impl Bundle {
         self.directory.path().file_name().unwrap().to_str().unwrap().trim_start_matches('.')
     }
 
+    /// Deletes the container of an earlier run, if there is one.
     fn delete(&self) {
-        // It has ended, if all went well.
         let _ = self.runc(&["delete", "--force", self.name()]).output();
     }
 }
