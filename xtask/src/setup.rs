@@ -1,11 +1,13 @@
 //! Installs everything that the tests need and that is missing, on Debian, Ubuntu and their derivatives.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use shoal_testkit::tools::{self, NODE_REQUIREMENTS, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS, Tool};
+use shoal_testkit::tools::{
+    self, GO_REQUIREMENT, NODE_REQUIREMENTS, PEBBLE, PYTHON_REQUIREMENTS, SERVICES, Service, TOOLS, Tool,
+};
 
 use crate::bpf;
 use crate::shell::{self, cargo, command, output, root, title};
@@ -35,6 +37,7 @@ pub(crate) fn run() -> Result<()> {
     add_component("clippy", "clippy")?;
     create_python_environment()?;
     create_node_environment()?;
+    build_pebble()?;
     eprintln!("everything that the tests need is installed");
     Ok(())
 }
@@ -164,4 +167,36 @@ fn create_node_environment() -> Result<()> {
     // No package may run scripts here, or fetch files that no checksum of the lock file covers.
     let mut npm = command("npm", &["ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"]);
     shell::run(npm.args(["--loglevel", "error"]).current_dir(&environment))
+}
+
+/// Builds the certificate authority of the tests, in some 15 seconds, unless it was built. Debian's Go is too old for it, so
+/// where there is no newer one, PyPI has one.
+fn build_pebble() -> Result<()> {
+    let directory = tools::pebble_directory()?;
+    let (module, version, programs) = PEBBLE;
+    let stamp = directory.join(version);
+    if stamp.is_file() {
+        return Ok(());
+    }
+    eprintln!("building Pebble {version} in {}", directory.display());
+    let packages = programs.map(|program| format!("{module}/{program}@{version}"));
+    let install = |go: &Path| {
+        let mut install = Command::new(go);
+        install
+            .arg("install")
+            .args(&packages)
+            .env("GOBIN", &directory)
+            .env("GOFLAGS", "-mod=mod -modcacherw");
+        shell::run(install.env("GOPATH", directory.join("modules")))
+    };
+    let is_built = tools::find("go").is_some_and(|go| install(&go).is_ok());
+    if !is_built {
+        shell::run(Command::new(tools::python()?).args(["-m", "pip", "install", "--quiet", GO_REQUIREMENT]))?;
+        let script = "import go, pathlib; print(pathlib.Path(go.__file__).parent / 'bin' / 'go')";
+        let go = output(Command::new(tools::python()?).args(["-c", script]))?;
+        install(Path::new(go.trim()))?;
+    }
+    // Only the programs are of use from now on.
+    fs::remove_dir_all(directory.join("modules")).context("cannot remove the modules of Pebble")?;
+    fs::write(&stamp, "").with_context(|| format!("cannot write {}", stamp.display()))
 }

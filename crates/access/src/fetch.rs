@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub use http::Uri;
 
+pub use client::tls;
 use client::{Client, Reply};
 
 /// Maximum number of redirects in a row.

@@ -4,6 +4,7 @@
 //! when to change it and why the default is sensible.
 
 mod access;
+mod acme;
 mod announce;
 mod cluster;
 mod http;
@@ -15,6 +16,7 @@ mod udp;
 mod webtorrent;
 
 pub use access::{AccessConfig, FetchConfig, TokensConfig};
+pub use acme::AcmeConfig;
 pub use announce::{AddressConfig, AnnounceConfig, ConnectionIdConfig};
 pub use cluster::ClusterConfig;
 pub use http::{HttpConfig, ProxyConfig, TlsConfig};
@@ -25,10 +27,20 @@ pub use store::{StateConfig, StoreConfig};
 pub use udp::{UdpConfig, XdpConfig};
 pub use webtorrent::WebTorrentConfig;
 
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
 use crate::declare::sections;
+use crate::values::Listen;
 
 /// The port that BitTorrent trackers use by convention.
 const PORT: u16 = 6969;
+
+/// The port of HTTPS, which certificate authorities connect to.
+const TLS_PORT: u16 = 443;
+
+/// The directory of the state of a tracker that obtains certificates, as packages create it.
+const STATE_PATH: &str = "/var/lib/shoal";
 
 /// The maximum number of addresses in each list of listeners. Each worker opens a socket for each address.
 pub const LISTEN_ADDRESSES_MAX: usize = 16;
@@ -41,6 +53,7 @@ sections! {
     xdp: XdpConfig,
     http: HttpConfig,
     tls: TlsConfig,
+    acme: AcmeConfig,
     webtorrent: WebTorrentConfig,
     proxy: ProxyConfig,
     workers: WorkersConfig,
@@ -70,6 +83,26 @@ impl Config {
     /// Returns whether the tracker shares lists, bans, limits and keys with the other nodes of its cluster.
     pub const fn shares_state(&self) -> bool {
         self.is_node() && self.cluster.shared_state
+    }
+
+    /// Returns whether the tracker obtains a certificate by itself.
+    pub const fn has_acme(&self) -> bool {
+        !self.acme.domains.is_empty()
+    }
+
+    /// Sets the keys without which there is no use for a certificate that the tracker obtains, unless they are written.
+    pub(crate) fn complete_for_acme(&mut self, is_written: impl Fn(&str) -> bool) {
+        if !self.has_acme() {
+            return;
+        }
+        if !is_written("tls.listen") {
+            let everywhere =
+                [(Ipv4Addr::UNSPECIFIED, TLS_PORT).into(), (Ipv6Addr::UNSPECIFIED, TLS_PORT).into()];
+            self.tls.listen = everywhere.map(|address: SocketAddr| Listen::tcp(address)).into();
+        }
+        if !is_written("state.path") {
+            self.state.path = Some(PathBuf::from(STATE_PATH));
+        }
     }
 
     /// Returns the maximum number of seconds that are added at random to an interval of WebTorrent: the same share as

@@ -19,14 +19,14 @@ mod value;
 mod values;
 
 pub use keys::{
-    AccessConfig, AddressConfig, AnnounceConfig, ClusterConfig, Config, ConnectionIdConfig, ControlConfig,
-    FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig, ProcessConfig,
-    ProxyConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig, UdpConfig,
-    WebTorrentConfig, WorkersConfig, XdpConfig,
+    AccessConfig, AcmeConfig, AddressConfig, AnnounceConfig, ClusterConfig, Config, ConnectionIdConfig,
+    ControlConfig, FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig,
+    ProcessConfig, ProxyConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig,
+    UdpConfig, WebTorrentConfig, WorkersConfig, XdpConfig,
 };
 pub use print::{default_toml, environment_names, page_markdown};
 pub use problem::{Problem, Problems, Provenance};
-pub use read::{ConfigFile, is_shared, read, reread, reread_with};
+pub use read::{ConfigFile, Overrides, is_shared, read, read_with, reread, reread_with};
 pub use reload::{Differences, Reloaded};
 pub use values::{
     AccessLogTarget, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader, ClusterName,

@@ -36,6 +36,8 @@ pub enum Provenance {
         /// The name of the variable.
         name: String,
     },
+    /// The option `--set` of the command line.
+    CommandLine,
     /// The nodes of a cluster share the value.
     Cluster,
 }
@@ -46,6 +48,7 @@ impl fmt::Display for Provenance {
             Self::Default => f.write_str("the default"),
             Self::Running => f.write_str("in use until a restart"),
             Self::File { path, line } => write!(f, "{path}, line {line}"),
+            Self::CommandLine => f.write_str("--set"),
             Self::Cluster => f.write_str("the shared state of the cluster"),
             Self::Environment { name } => write!(f, "environment variable {name}"),
         }

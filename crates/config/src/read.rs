@@ -34,6 +34,15 @@ pub struct ConfigFile<'t> {
     pub text: &'t str,
 }
 
+/// Values that override the environment: full names of keys with their written values.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Overrides<'v> {
+    /// The values of the command line.
+    pub command_line: &'v [(String, String)],
+    /// The values that the nodes of a cluster share, for keys that [`is_shared`] accepts. They override the command line.
+    pub cluster: &'v [(String, String)],
+}
+
 /// Combines the defaults, the file and the environment. The file overrides the defaults, and the environment overrides
 /// both. Fails with all problems rather than the first: unknown names, wrong types, values out of range, and
 /// contradictions.
@@ -41,7 +50,16 @@ pub fn read(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Config, Problems> {
-    read_all(file, environment, &[]).map(|(config, _)| config)
+    read_all(file, environment, Overrides::default()).map(|(config, _)| config)
+}
+
+/// Combines everything like [`read`], with values of the command line.
+pub fn read_with(
+    file: Option<ConfigFile<'_>>,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    overrides: Overrides<'_>,
+) -> Result<Config, Problems> {
+    read_all(file, environment, overrides).map(|(config, _)| config)
 }
 
 /// Returns whether the nodes of a cluster can share the value of a key. They can share the limits and the intervals of
@@ -78,18 +96,18 @@ pub fn reread(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<Reloaded, Problems> {
-    reread_with(running, file, environment, &[])
+    reread_with(running, file, environment, Overrides::default())
 }
 
-/// Reads the configuration like [`reread`], with values of a cluster for keys that [`is_shared`] accepts. They override
-/// the environment. Fails with all problems, like [`read`].
+/// Reads the configuration like [`reread`], with values that override the environment. Fails with all problems, like
+/// [`read`].
 pub fn reread_with(
     running: &Config,
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-    cluster: &[(String, String)],
+    overrides: Overrides<'_>,
 ) -> Result<Reloaded, Problems> {
-    let (mut config, mut shown) = read_all(file, environment, cluster)?;
+    let (mut config, mut shown) = read_all(file, environment, overrides)?;
     let differences = compare(&mut config, running);
     for (key, (name, value)) in shown.iter_mut().zip(values(&sections(&mut config))) {
         if differences.needs_restart.contains(&&*name) {
@@ -105,17 +123,18 @@ pub fn reread_with(
 fn read_all(
     file: Option<ConfigFile<'_>>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
-    cluster: &[(String, String)],
+    overrides: Overrides<'_>,
 ) -> Result<(Config, Vec<Shown>), Problems> {
     let mut config = Config::default();
-    let (shown, mut problems) = {
+    let (mut shown, mut problems) = {
         let mut reader =
             Reader { sections: sections(&mut config), written: Vec::new(), problems: Vec::new() };
         if let Some(file) = file {
             reader.read_file(file);
         }
         reader.read_environment(environment);
-        reader.read_cluster(cluster);
+        reader.read_command_line(overrides.command_line);
+        reader.read_cluster(overrides.cluster);
         let show = |(name, value)| {
             let last = reader.written.iter().rfind(|written| written.name == name);
             Shown {
@@ -127,6 +146,12 @@ fn read_all(
         };
         (values(&reader.sections).map(show).collect::<Vec<_>>(), reader.problems)
     };
+    config.complete_for_acme(|name| {
+        shown.iter().any(|shown| shown.name == name && shown.provenance != Provenance::Default)
+    });
+    for (key, (_, value)) in shown.iter_mut().zip(values(&sections(&mut config))) {
+        key.value = value;
+    }
     problems.extend(rules::check(&config).iter().filter_map(|conflict| conflict_problem(conflict, &shown)));
     if problems.is_empty() { Ok((config, shown)) } else { Err(Problems(problems)) }
 }
@@ -276,6 +301,35 @@ impl Reader<'_> {
             }
         };
         self.refuse(name, provenance, fault);
+    }
+
+    fn read_command_line(&mut self, values: &[(String, String)]) {
+        for (name, value) in values {
+            let keys = self.sections.iter_mut().flat_map(|section| {
+                let section_name = section.name;
+                section.keys.iter_mut().map(move |key| (section_name, key))
+            });
+            let mut keys = keys.filter(|(section, key)| format!("{section}.{}", key.name) == *name);
+            if let Some((section, key)) = keys.next() {
+                let quoted = abbreviate(&format!("{value:?}"));
+                let provenance = Provenance::CommandLine;
+                let entered = Entered { value: Raw::Untyped(value.clone()), quoted, provenance };
+                let (written, problem) = assign(section, key, entered);
+                self.written.push(written);
+                self.problems.extend(problem);
+                continue;
+            }
+            drop(keys);
+            let known: Vec<String> = self::values(&self.sections).map(|(name, _)| name).collect();
+            let fault = match nearest(name, known.iter().map(String::as_str)) {
+                Some(near) => format!("no such key; did you mean {near}?"),
+                None => {
+                    "no such key; `shoal config` prints all keys, each of which is set as SECTION.KEY=VALUE"
+                        .to_owned()
+                }
+            };
+            self.refuse(name.clone(), Provenance::CommandLine, fault);
+        }
     }
 
     fn read_cluster(&mut self, values: &[(String, String)]) {

@@ -29,6 +29,11 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         steered_workers_are_pinned,
         http_listens_once,
         tls_has_certificates,
+        certificates_are_used,
+        certificates_are_kept,
+        domains_are_names,
+        contact_is_an_address,
+        external_account_has_key,
         keys_match_certificates,
         proxies_are_trusted,
         unix_sockets_name_clients,
@@ -154,12 +159,63 @@ fn listening_twice(addresses: &[SocketAddr]) -> Option<String> {
 }
 
 fn tls_has_certificates(config: &Config) -> Option<Conflict> {
-    (!config.tls.listen.is_empty() && config.tls.certificates.is_empty()).then(|| Conflict {
+    let has_certificate = !config.tls.certificates.is_empty() || config.has_acme();
+    (!config.tls.listen.is_empty() && !has_certificate).then(|| Conflict {
         keys: &["tls.certificates", "tls.listen"],
         fault: "TLS needs a certificate; certificates must name at least one file \
-                (`shoal tls self-signed` makes one for testing)"
+                (`shoal tls self-signed` makes one for testing), or acme.domains the domains of one that the tracker \
+                obtains itself"
             .to_owned(),
     })
+}
+
+fn certificates_are_used(config: &Config) -> Option<Conflict> {
+    (config.has_acme() && config.tls.listen.is_empty()).then(|| Conflict {
+        keys: &["tls.listen", "acme.domains"],
+        fault: "a certificate is of no use without TLS; listen must name an address, such as \"0.0.0.0:443\", or domains \
+                must be []"
+            .to_owned(),
+    })
+}
+
+fn certificates_are_kept(config: &Config) -> Option<Conflict> {
+    (config.has_acme() && config.state.path.is_none()).then(|| Conflict {
+        keys: &["state.path", "acme.domains"],
+        fault: "certificate authorities limit how many certificates a domain gets, so the tracker must keep its own; path must \
+                name a directory, such as \"/var/lib/shoal\", or domains must be []"
+            .to_owned(),
+    })
+}
+
+fn domains_are_names(config: &Config) -> Option<Conflict> {
+    let is_wrong = |name: &str| name == "*" || name.contains('_');
+    let domain = config.acme.domains.iter().find(|domain| is_wrong(domain.as_str()))?;
+    let fault =
+        format!("no certificate has the name {domain}; accepts host names such as \"tracker.example\"");
+    Some(Conflict { keys: &["acme.domains"], fault })
+}
+
+fn contact_is_an_address(config: &Config) -> Option<Conflict> {
+    let contact = config.acme.contact.as_ref()?.as_str();
+    let is_address = contact.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty());
+    (!is_address || contact.starts_with("mailto:")).then(|| Conflict {
+        keys: &["acme.contact"],
+        fault:
+            "this is no e-mail address; accepts one such as \"operator@tracker.example\", or \"\" for none"
+                .to_owned(),
+    })
+}
+
+fn external_account_has_key(config: &Config) -> Option<Conflict> {
+    let acme = &config.acme;
+    let keys: &'static [&'static str] =
+        match (acme.external_account.is_some(), acme.external_account_key_file.is_some()) {
+            (true, false) => &["acme.external_account_key_file", "acme.external_account"],
+            (false, true) => &["acme.external_account", "acme.external_account_key_file"],
+            _ => return None,
+        };
+    let fault = "an external account has an id and a key; set both of these keys, or neither";
+    Some(Conflict { keys, fault: fault.to_owned() })
 }
 
 fn keys_match_certificates(config: &Config) -> Option<Conflict> {

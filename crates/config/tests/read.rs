@@ -154,8 +154,9 @@ fn a_typo_is_reported_with_the_nearest_name() {
 fn an_unknown_name_is_reported_with_all_that_exist() {
     assert!(refusal("[address]\npassword = 1").ends_with("no such key; the keys are address.private"));
     assert!(
-        refusal("[warehouse]")
-            .contains("[udp], [udp.xdp], [http], [tls], [webtorrent], [proxy], [workers], [announce]")
+        refusal("[warehouse]").contains(
+            "[udp], [udp.xdp], [http], [tls], [acme], [webtorrent], [proxy], [workers], [announce]"
+        )
     );
     let problems = read_both("", &[("SHOAL_X", "1")]).expect_err("refused");
     assert!(problems[0].contains("SHOAL_<SECTION>_<KEY>"), "{problems:?}");

@@ -3,19 +3,34 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use shoal_base::file::Fault;
-use shoal_config::{Config, ConfigFile, Differences, Reloaded};
+use shoal_config::{Config, ConfigFile, Differences, Overrides, Reloaded};
 
 use crate::failure::Failure;
 
 /// The maximum size of the file. The default file with all its comments has about 30 KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Reads the configuration from defaults, file and environment. The file may be a pipe.
+/// The values of the command line. Like the environment, they belong to the process, and no reload changes them.
+static COMMAND_LINE: OnceLock<Vec<(String, String)>> = OnceLock::new();
+
+/// Makes values of the command line override those of file and environment, here and at each reload. To be called once,
+/// before the configuration is read.
+pub fn override_with(values: Vec<(String, String)>) {
+    let _is_first = COMMAND_LINE.set(values);
+}
+
+fn overrides(cluster: Option<&[(String, String)]>) -> Overrides<'_> {
+    let command_line = COMMAND_LINE.get().map(Vec::as_slice).unwrap_or_default();
+    Overrides { command_line, cluster: cluster.unwrap_or_default() }
+}
+
+/// Reads the configuration from defaults, file, environment and command line. The file may be a pipe.
 pub fn read(path: Option<&Path>) -> Result<Config, Failure> {
     let Some(path) = path else {
-        return Ok(shoal_config::read(None, std::env::vars_os())?);
+        return Ok(shoal_config::read_with(None, std::env::vars_os(), overrides(None))?);
     };
     let shown = path.display().to_string();
     let opened = File::open(path);
@@ -30,7 +45,8 @@ pub fn read(path: Option<&Path>) -> Result<Config, Failure> {
         };
         Failure::Configuration(format!("the configuration file {shown} cannot be read: {error}{advice}"))
     })?;
-    Ok(shoal_config::read(Some(ConfigFile { path: &shown, text: &text }), std::env::vars_os())?)
+    let file = ConfigFile { path: &shown, text: &text };
+    Ok(shoal_config::read_with(Some(file), std::env::vars_os(), overrides(None))?)
 }
 
 /// Reads the configuration of a tracker that runs with `running` once more. Without a file, or with only the pipe from
@@ -44,8 +60,7 @@ pub fn reread(
 ) -> Result<Reloaded, String> {
     let unchanged = || Reloaded { config: running.clone(), differences: Differences::default() };
     let read = |file| {
-        let values = cluster.unwrap_or_default();
-        shoal_config::reread_with(running, file, std::env::vars_os(), values)
+        shoal_config::reread_with(running, file, std::env::vars_os(), overrides(cluster))
             .map_err(|problems| problems.0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     };
     let Some(path) = path else {

@@ -25,6 +25,7 @@ use shoal_wire::http::reply::ScrapeFormat;
 use shoal_wire::http::response::{Framing, PLAIN_TEXT, ResponseHead, Status};
 use shoal_wire::websocket::handshake::{self, Accept};
 
+use crate::challenges::Challenges;
 use crate::counters::{SessionCounters, StatusLabel, Upgraded};
 use crate::delivery::{Content, Delivery, DeliveryFormat, DeliverySlots, Progress};
 use crate::origin;
@@ -50,6 +51,8 @@ pub(crate) struct HttpHandler {
     /// Whether a connection may become a WebSocket.
     upgrades: bool,
     slots: DeliverySlots,
+    /// The challenges of a certificate authority, if it issues certificates to this tracker.
+    challenges: Option<Arc<Challenges>>,
     /// The last rendered public statistics.
     statistics: Arc<Statistics>,
     /// `None` if sources are not limited.
@@ -109,6 +112,7 @@ impl HttpHandler {
         counters: Arc<SessionCounters>,
         responder: Responder,
         upgrades: bool,
+        challenges: Option<Arc<Challenges>>,
     ) -> Self {
         let slots = DeliverySlots::new(DELIVERIES_MAX);
         Self {
@@ -117,6 +121,7 @@ impl HttpHandler {
             responder,
             upgrades,
             slots,
+            challenges,
             statistics: Arc::default(),
             source_capacity: None,
             dates: Dates::new(),
@@ -362,7 +367,15 @@ impl HttpHandler {
             (_, Some(Route::Statistics(path))) if self.statistics.find(path, request.query).is_none() => {
                 return Decision::Answer(Status::NotFound);
             }
-            (_, None) => return Decision::Answer(Status::NotFound),
+            (_, None) => {
+                match self.challenges.as_ref().and_then(|challenges| challenges.http(request.path)) {
+                    Some(key_authorization) => {
+                        self.body.extend_from_slice(key_authorization.as_bytes());
+                        return Decision::Answer(Status::Ok);
+                    }
+                    None => return Decision::Answer(Status::NotFound),
+                }
+            }
             (_, Some(route)) => route,
         };
         let Ok(ip) = self.client(session, request) else {

@@ -12,6 +12,7 @@
 //! buffers.
 #![forbid(unsafe_code)]
 
+mod challenges;
 mod counters;
 mod delivery;
 mod http;
@@ -28,6 +29,7 @@ mod transfer;
 mod upgrade;
 mod websocket;
 
+pub use challenges::{AcmeAccount, ChallengeError, Challenges, TlsAnswer};
 pub use counters::SessionCounters;
 pub use service::Service;
 pub use session::Session;

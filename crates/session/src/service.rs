@@ -85,7 +85,9 @@ impl Service {
         stopwatch: Stopwatch,
     ) -> Self {
         let counters = Arc::<SessionCounters>::default();
-        let http = HttpHandler::new(Arc::clone(&settings), Arc::clone(&counters), http, webtorrent.is_some());
+        let challenges = tls.as_ref().and_then(|tls| tls.challenges().cloned());
+        let upgrades = webtorrent.is_some();
+        let http = HttpHandler::new(Arc::clone(&settings), Arc::clone(&counters), http, upgrades, challenges);
         let websockets =
             webtorrent.map(|responder| WebSocketHandler::new(settings.websocket.clone(), responder));
         Self {

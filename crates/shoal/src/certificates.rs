@@ -1,19 +1,23 @@
 //! The certificates of the TLS listeners and of the control listener. They are read at the start and on each reload.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use shoal_config::Config;
+use shoal_session::Challenges;
 use shoal_session::tls::{Certificate, CertificateError, CertificateFiles, Server};
 
+use crate::acme;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 
 const DAY_S: u64 = 86_400;
 
-/// With fewer days left, a renewal is overdue: certificate authorities advise renewal a month before the end.
-const DAYS_LEFT_MIN: u64 = 14;
+/// With less time left, a renewal is overdue: certificate authorities advise renewal a month before the end. Of a certificate
+/// with a short life, it is a quarter of the life.
+const LEFT_S_MIN: u64 = 14 * DAY_S;
 
 /// Maximum time to read the files at the start.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
@@ -22,7 +26,7 @@ const READ_TIME_MAX: Duration = Duration::from_secs(10);
 const OF_CLIENTS: &str = "tls.certificates and tls.keys";
 const OF_CONTROL: &str = "control.certificate and control.private_key";
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Certificates {
     server: Server,
     files: fn(&Config) -> Vec<CertificateFiles>,
@@ -35,7 +39,8 @@ impl Certificates {
         if config.tls.listen.is_empty() {
             return Ok(None);
         }
-        Self::read(config, files, OF_CLIENTS).await.map(Some)
+        let challenges = config.has_acme().then(Arc::<Challenges>::default);
+        Self::read(config, files, challenges, OF_CLIENTS).await.map(Some)
     }
 
     /// Reads the certificate of the control listener, if it has one. The error says which file is unusable, and why.
@@ -43,7 +48,7 @@ impl Certificates {
         if config.control.certificate.is_none() || config.control.listen.is_none() {
             return Ok(None);
         }
-        Self::read(config, control_files, OF_CONTROL).await.map(Some)
+        Self::read(config, control_files, None, OF_CONTROL).await.map(Some)
     }
 
     /// Reads both kinds of files, to check them.
@@ -62,10 +67,15 @@ impl Certificates {
     async fn read(
         config: &Config,
         files: fn(&Config) -> Vec<CertificateFiles>,
+        challenges: Option<Arc<Challenges>>,
         keys: &str,
     ) -> Result<Self, Failure> {
         let named = files(config);
-        let read = move || Server::load(&named).map(|server| Self { server, files });
+        let load = move || match challenges {
+            Some(challenges) => Server::load_for_acme(&named, challenges),
+            None => Server::load(&named),
+        };
+        let read = move || load().map(|server| Self { server, files });
         let read = tokio::time::timeout(READ_TIME_MAX, tokio::task::spawn_blocking(read)).await;
         let Ok(read) = read else {
             let limit_s = READ_TIME_MAX.as_secs();
@@ -109,11 +119,13 @@ fn show(server: &Server) {
         if not_before_unix_s.is_some_and(|begin_s| now_s < begin_s) {
             tracing::warn!(%file, "this certificate is not valid yet: clients refuse it (is the clock right?)");
         }
-        match (not_after_unix_s, days_left) {
-            (Some(end_s), _) if end_s < now_s => {
+        let Some(end_s) = not_after_unix_s else { continue };
+        let overdue_s = LEFT_S_MIN.min(end_s.saturating_sub(not_before_unix_s.unwrap_or(0)) / 4);
+        match end_s.checked_sub(now_s) {
+            None => {
                 tracing::warn!(%file, "this certificate has expired: clients refuse it; renew it and send SIGHUP");
             }
-            (_, Some(days_left)) if days_left < DAYS_LEFT_MIN => {
+            Some(left_s) if left_s < overdue_s => {
                 tracing::warn!(%file, days_left, "this certificate expires soon; renew it and send SIGHUP");
             }
             _ => {}
@@ -124,7 +136,7 @@ fn show(server: &Server) {
 fn files(config: &Config) -> Vec<CertificateFiles> {
     let keys = config.tls.keys.iter().map(|key| Some(key.clone())).chain(std::iter::repeat(None));
     let file = |(chain, key): (&PathBuf, Option<PathBuf>)| CertificateFiles { chain: chain.clone(), key };
-    config.tls.certificates.iter().zip(keys).map(file).collect()
+    config.tls.certificates.iter().zip(keys).map(file).chain(acme::certificate(config)).collect()
 }
 
 fn control_files(config: &Config) -> Vec<CertificateFiles> {

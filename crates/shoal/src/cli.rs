@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::sockets::activation;
-use crate::{broker, sandbox, tracker, version};
+use crate::{acme, broker, sandbox, tracker, version};
 use shoal_cli::{access, cluster, ctl, state, tls, top};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
@@ -24,6 +24,10 @@ struct Arguments {
     /// Read the configuration from FILE; `shoal config` prints one to start from
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// Set one key, over the file and the environment; repeat it for more. Commas separate the items of a list
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+    values: Vec<(String, String)>,
 
     /// Take over from the tracker at the other end of this descriptor
     #[arg(long, value_name = "DESCRIPTOR", hide = true)]
@@ -64,11 +68,26 @@ enum Command {
     /// Certificates for HTTPS
     Tls {
         #[command(subcommand)]
-        action: tls::Action,
+        action: TlsAction,
     },
     /// Bind sockets and start programs for a tracker, which starts this process itself
     #[command(name = broker::COMMAND, hide = true)]
     Broker(broker::Arguments),
+}
+
+#[derive(Debug, Subcommand)]
+enum TlsAction {
+    #[command(flatten)]
+    Files(tls::Action),
+    /// Revoke the certificate that a tracker has obtained itself (acme.domains), because others may have its key
+    ///
+    /// To be run as the user of the tracker, with its configuration. A running tracker still serves the certificate until SIGHUP
+    /// makes it obtain another one.
+    Revoke {
+        /// The configuration of the tracker
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,7 +106,10 @@ Examples:
   shoal config > shoal.toml             write a configuration file to edit
   shoal config check shoal.toml         check it
   shoal --config shoal.toml             start with it
-  SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal   override one key, here udp.listen
+  shoal --set udp.listen=0.0.0.0:1337   override one key, here udp.listen
+  SHOAL_UDP_LISTEN=0.0.0.0:1337 shoal   do so by an environment variable
+  shoal --set acme.domains=NAME         serve HTTPS and WSS with a certificate
+                                        that it obtains and renews itself
   shoal tls self-signed --help          make a certificate to try HTTPS with
   shoal access add --help               refuse torrents from now on
   shoal ctl --help                      ban networks, drain, reload, and more
@@ -114,7 +136,10 @@ pub fn command() -> clap::Command {
 pub fn run() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.command {
-        None => return serve(arguments.config.as_deref(), arguments.take_over),
+        None => {
+            config_file::override_with(arguments.values);
+            return serve(arguments.config.as_deref(), arguments.take_over);
+        }
         Some(Command::Config { action: None }) => print(&shoal_config::default_toml()),
         Some(Command::Config { action: Some(ConfigAction::Check { file }) }) => check(&file),
         Some(Command::Access { action }) => return examine(&action),
@@ -125,10 +150,21 @@ pub fn run() -> ExitCode {
             state::run(&action, version::PROGRAM).and_then(|text| print(&text))
         }
         Some(Command::Upgrade(upgrade)) => ctl::run(&upgrade.into()).and_then(|text| print(&text)),
-        Some(Command::Tls { action }) => tls::run(&action).and_then(|text| print(&text)),
+        Some(Command::Tls { action: TlsAction::Files(action) }) => {
+            tls::run(&action).and_then(|text| print(&text))
+        }
+        Some(Command::Tls { action: TlsAction::Revoke { config } }) => config_file::read(config.as_deref())
+            .and_then(|config| acme::revoke(&config))
+            .and_then(|text| print(&text)),
         Some(Command::Broker(arguments)) => broker::run(arguments).map_err(Failure::from),
     };
     exit_code(outcome)
+}
+
+/// Parses an argument of `--set`. The configuration knows which keys exist.
+fn assignment(text: &str) -> Result<(String, String), String> {
+    let parts = text.split_once('=').map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned()));
+    parts.ok_or_else(|| "it has the form KEY=VALUE, such as acme.domains=tracker.example".to_owned())
 }
 
 fn serve(file: Option<&Path>, take_over: Option<RawFd>) -> ExitCode {

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod access_log;
+mod acme;
 mod ancillary;
 mod broker;
 mod certificates;

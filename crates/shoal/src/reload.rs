@@ -26,6 +26,7 @@ use shoal_runtime::live::Live;
 use shoal_runtime::log::LogFilter;
 use shoal_runtime::token_keys::TokenKeys;
 use shoal_session::SessionSettings;
+use tokio::sync::Notify;
 
 pub(crate) struct Reloader {
     pub(crate) file: Option<PathBuf>,
@@ -47,6 +48,8 @@ pub(crate) struct Reloader {
     pub(crate) manager: ServiceManager,
     /// The shared values of all nodes of a cluster, once the first have arrived.
     pub(crate) cluster_values: Mutex<Option<Vec<(String, String)>>>,
+    /// Makes the task that renews the certificate look again.
+    pub(crate) renew: Arc<Notify>,
     /// Held during a reload.
     pub(crate) running: Mutex<()>,
 }
@@ -174,6 +177,7 @@ impl Reloader {
         token_keys.count(&new_keys);
         *keys = new_keys;
         token_thread.unpark();
+        self.renew.notify_one();
         Ok(reloaded.differences)
     }
 }

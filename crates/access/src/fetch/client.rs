@@ -209,8 +209,8 @@ fn credentials(uri: &Uri) -> Option<String> {
     Some(format!("Basic {}", STANDARD.encode(text)))
 }
 
-/// Returns the settings of TLS. The system's certificate authorities are read each time, since a system updates them.
-fn tls() -> TlsConfig {
+/// Returns the settings of TLS for the URLs of an operator. The system's certificate authorities are read each time, since a system updates them.
+pub fn tls() -> TlsConfig {
     let trusted = rustls_native_certs::load_native_certs().certs;
     let trusted = trusted.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
     TlsConfig::builder()

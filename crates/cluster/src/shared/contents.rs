@@ -9,11 +9,12 @@ use serde::Deserialize;
 use serde_json::Value;
 use shoal_base::InfoHash;
 
-use super::entry::{Banned, Key, VALUE_BYTES_MAX, can_show, secret_bytes};
+use super::entry::{Banned, Key, VALUE_BYTES_MAX, account, can_show, secret_bytes};
 use super::{ENTRIES_BYTES_MAX, Filled};
 use shoal_control::cluster::SharedValue;
 use shoal_runtime::lists::bans::Ban;
 use shoal_runtime::lists::{SharedTorrent, Which};
+use shoal_session::AcmeAccount;
 
 /// Maximum number of known entries. Tools add fewer ([`super::TORRENTS_MAX`] and others), and two nodes may add the
 /// last ones at the same time.
@@ -45,6 +46,7 @@ pub(super) type Secret<T> = (Option<T>, u64);
 pub(super) struct Secrets {
     pub(super) connection: Secret<[u8; 16]>,
     pub(super) tickets: Secret<Vec<u8>>,
+    pub(super) acme: Secret<AcmeAccount>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -177,6 +179,11 @@ impl Contents {
                 self.secrets.tickets = (keys.clone().unwrap_or_default(), revision);
                 keys.map(|_| Parts { keys: true, ..Parts::default() })
             }
+            Key::Acme => {
+                let account = read(value, |value: Value| account(&value));
+                self.secrets.acme = (account.clone().unwrap_or_default(), revision);
+                account.map(|_| Parts { keys: true, ..Parts::default() })
+            }
             Key::Torrent(which, info_hash) => {
                 let listed =
                     read(value, |listed: SharedTorrent| listed.is_valid().then(|| Arc::new(listed)))?;
@@ -223,15 +230,15 @@ impl Contents {
             }
             Key::Ban(network) => self.bans.get(network).map(|(ban, _)| json(&Banned::of(ban))),
             Key::Config(key) => self.config.get(key).map(json),
-            Key::Connection | Key::Tickets | Key::Filled => None,
+            Key::Connection | Key::Tickets | Key::Acme | Key::Filled => None,
         }
     }
 
     /// Returns the parts in which this differs from other contents.
     pub(super) fn differences(&self, other: &Self) -> Parts {
         let keys = |contents: &Self| {
-            let Secrets { connection, tickets } = contents.secrets.clone();
-            (connection.0, tickets.0)
+            let Secrets { connection, tickets, acme } = contents.secrets.clone();
+            (connection.0, tickets.0, acme.0)
         };
         Parts {
             keys: keys(self) != keys(other),

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `keys.connection` | `{"key": 32 hexadecimal digits}` |
 //! | `keys.tickets` | `{"keys": hexadecimal digits}` |
+//! | `keys.acme` | `{"account": text, "thumbprint": text}` |
 //! | `deny.INFO_HASH`, `allow.INFO_HASH` | [`SharedTorrent`](shoal_runtime::lists::SharedTorrent) |
 //! | `bans.ADDRESS-PREFIX`, the address in hexadecimal digits | [`Banned`] |
 //! | `config.SECTION.KEY` | [`SharedValue`] |
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use shoal_base::InfoHash;
 use shoal_control::cluster::SharedValue;
+use shoal_session::AcmeAccount;
 
 use shoal_runtime::lists::bans::{Ban, REASON_BYTES_MAX};
 use shoal_runtime::lists::{BY_BYTES_MAX, Which, is_line};
@@ -32,6 +34,8 @@ pub(super) enum Key {
     Connection,
     /// The keys of TLS tickets.
     Tickets,
+    /// The account at the certificate authority.
+    Acme,
     /// A torrent of a list.
     Torrent(Which, InfoHash),
     /// A banned network.
@@ -57,6 +61,7 @@ impl Key {
         match kind {
             "keys" if rest == "connection" => Some(Self::Connection),
             "keys" if rest == "tickets" => Some(Self::Tickets),
+            "keys" if rest == "acme" => Some(Self::Acme),
             "deny" => parse_info_hash(rest).map(|info_hash| Self::Torrent(Which::Deny, info_hash)),
             "allow" => parse_info_hash(rest).map(|info_hash| Self::Torrent(Which::Allow, info_hash)),
             "bans" => parse_network(rest).map(Self::Ban),
@@ -72,6 +77,7 @@ impl fmt::Display for Key {
         match self {
             Self::Connection => f.write_str("keys.connection"),
             Self::Tickets => f.write_str("keys.tickets"),
+            Self::Acme => f.write_str("keys.acme"),
             Self::Torrent(which, info_hash) => write!(f, "{}.{info_hash:?}", which.name()),
             Self::Ban(network) => match network.addr() {
                 IpAddr::V4(ip) => write!(f, "bans.{:08x}-{}", u32::from(ip), network.prefix_len()),
@@ -130,6 +136,17 @@ impl Banned {
     }
 }
 
+/// Returns the value of the account at the certificate authority.
+pub(super) fn account_value(account: &AcmeAccount) -> Value {
+    json!({ "account": account.credentials, "thumbprint": account.thumbprint })
+}
+
+/// Returns the account of a value.
+pub(super) fn account(value: &Value) -> Option<AcmeAccount> {
+    let text = |member: &str| value[member].as_str().map(str::to_owned);
+    Some(AcmeAccount { credentials: text("account")?, thumbprint: text("thumbprint")? })
+}
+
 /// Returns the value of a secret key, with its member.
 pub(super) fn secret(member: &str, bytes: &[u8]) -> Value {
     json!({ member: HEXLOWER.encode(bytes) })
@@ -153,6 +170,7 @@ mod tests {
         for text in [
             "keys.connection",
             "keys.tickets",
+            "keys.acme",
             "deny.0123456789abcdef0123456789abcdef01234567",
             "allow.ffffffffffffffffffffffffffffffffffffffff",
             "bans.c0000200-24",

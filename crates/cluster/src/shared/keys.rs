@@ -1,4 +1,5 @@
-//! The secret keys that all nodes share: the key of connection ids and the keys of TLS tickets.
+//! The secret keys that all nodes share: the key of connection ids, the keys of TLS tickets, and the account at the
+//! certificate authority, with which each node answers challenges (HTTP-01) for the others.
 //!
 //! The first node writes its own into the bucket, and all others adopt them while they run. A key that an operator has
 //! configured is neither written nor replaced. No log shows a key.
@@ -14,10 +15,11 @@ use std::sync::Arc;
 
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_net::Waker;
+use shoal_session::Challenges;
 use shoal_session::tls::{Adoption, Server};
 
 use super::contents::Secrets;
-use super::entry::{Key, secret};
+use super::entry::{Key, account_value, secret};
 use super::jetstream::Fault;
 use super::session::Bucket;
 use shoal_runtime::live::Live;
@@ -70,6 +72,9 @@ impl FollowedKeys {
         if let Some(key) = secrets.connection.0 {
             self.adopt_connection(key);
         }
+        if let (Some(challenges), Some(account)) = (self.challenges(), &secrets.acme.0) {
+            challenges.set_account(Some(account.clone()));
+        }
         if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0)
             && server.adopt_ticket_keys(shared) == Adoption::Malformed
             && self.malformed_tickets.replace(secrets.tickets.1) != Some(secrets.tickets.1)
@@ -78,6 +83,11 @@ impl FollowedKeys {
                 "the cluster's keys of TLS tickets cannot be read; this node replaces them by its own"
             );
         }
+    }
+
+    /// Returns the challenges of this node, if it obtains certificates.
+    fn challenges(&self) -> Option<&Arc<Challenges>> {
+        self.keys.tickets.as_ref()?.challenges()
     }
 
     fn adopt_connection(&mut self, key: [u8; 16]) {
@@ -110,6 +120,12 @@ impl FollowedKeys {
         {
             let value = secret("key", &state.connections()).to_string();
             bucket.compare_and_set(&Key::Connection, &value, revision).await?;
+        }
+        if let (None, revision) = secrets.acme
+            && let Some(account) = self.challenges().and_then(|challenges| challenges.account())
+        {
+            let value = account_value(&account).to_string();
+            bucket.compare_and_set(&Key::Acme, &value, revision).await?;
         }
         let Some(server) = tickets else { return Ok(()) };
         let (shared, revision) = &secrets.tickets;

@@ -15,6 +15,11 @@ impl HostName {
         self.0 == "*" || self.0.eq_ignore_ascii_case(name.strip_suffix('.').unwrap_or(name))
     }
 
+    /// Returns the name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_label_byte);

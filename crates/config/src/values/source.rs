@@ -1,9 +1,15 @@
 //! Where a list comes from.
 
+use core::convert::Infallible;
 use core::fmt;
+use core::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use http::Uri;
+
+use super::quote;
+use crate::raw::Raw;
+use crate::value::Value;
 
 /// A source of a list. Its displayed text hides the secrets of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +54,11 @@ impl fmt::Display for ListSource {
 }
 
 impl SourceUrl {
+    /// Creates a URL from the program's text.
+    pub(crate) fn from_static(text: &'static str) -> Self {
+        Self(Uri::from_static(text))
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let has_host = uri.host().is_some_and(|host| !host.is_empty());
@@ -59,6 +70,28 @@ impl SourceUrl {
     /// Returns the URL with its secrets.
     pub const fn uri(&self) -> &Uri {
         &self.0
+    }
+}
+
+/// A URL of a service that has to show who it is.
+impl Value for SourceUrl {
+    type Bound = Infallible;
+
+    fn accepts(_: Option<&RangeInclusive<Infallible>>) -> String {
+        "a URL that begins with \"https://\"".to_owned()
+    }
+
+    fn parse(raw: &Raw) -> Option<Self> {
+        let text = raw.text()?;
+        if text.starts_with("https://") { Self::parse(text) } else { None }
+    }
+
+    fn within(&self, _: &RangeInclusive<Infallible>) -> bool {
+        true
+    }
+
+    fn show(&self) -> String {
+        quote(&self.0.to_string())
     }
 }
 

@@ -8,6 +8,7 @@ use super::page::{Page, Unit};
 use crate::process;
 use shoal_runtime::counters::SnapshotCounters;
 use shoal_runtime::division::Division;
+use shoal_session::tls::Certificate;
 
 /// Appends the reloads, and the process metrics under the names that every Prometheus client uses.
 pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
@@ -51,18 +52,26 @@ fn encode_snapshots(snapshots: &SnapshotCounters, page: &mut Page<'_>) -> fmt::R
         .try_for_each(|(name, help, unit, value)| page.gauge(name, help, Some(unit), value.read()))
 }
 
-/// Appends when the certificates end. A file of several listeners has one series.
+/// Appends when the certificates begin and end. A file of several listeners has one series.
 pub(super) fn encode_certificates(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
     let files: BTreeMap<_, _> =
-        sources.certificates().map(|certificate| (certificate.file, certificate.not_after_unix_s)).collect();
-    let ends = files.into_iter().filter_map(|(file, ends_unix_s)| {
-        Some(([("file", file.to_string_lossy().into_owned())], ends_unix_s?))
-    });
+        sources.certificates().map(|certificate| (certificate.file.clone(), certificate)).collect();
+    let times = |time: fn(&Certificate) -> Option<u64>| {
+        files.iter().filter_map(move |(file, certificate)| {
+            Some(([("file", file.to_string_lossy().into_owned())], time(certificate)?))
+        })
+    };
+    page.gauges(
+        "shoal_certificate_start_timestamp",
+        "When the first certificate of a file in use begins, since 1970.",
+        Some(Unit::Seconds),
+        times(|certificate| certificate.not_before_unix_s),
+    )?;
     page.gauges(
         "shoal_certificate_expiry_timestamp",
         "When the first certificate of a file in use ends, since 1970.",
         Some(Unit::Seconds),
-        ends,
+        times(|certificate| certificate.not_after_unix_s),
     )
 }
 

@@ -86,14 +86,19 @@ function showTiles(stats) {
 
 // ---- Warnings.
 
+// The seconds before the end of a certificate from which its renewal is overdue: two weeks, or a quarter of a short life.
+function soon(begin, end) {
+  return Math.min(14 * 86400, (end - (begin ?? 0)) / 4);
+}
+
 function warnings(stats) {
   const found = [];
   stats.workers.forEach((worker, number) => {
     if (worker.heartbeat_age_ms > 2000) found.push(`Worker ${number} has not responded for ${duration(worker.heartbeat_age_ms / 1000)}.`);
   });
-  for (const { file, not_after_unix_s: end } of stats.certificates) {
+  for (const { file, not_before_unix_s: begin, not_after_unix_s: end } of stats.certificates) {
     const left = end - stats.now_unix_s;
-    if (end && left < 14 * 86400) found.push(left < 0 ? `The certificate ${file} has expired.` : `The certificate ${file} expires in ${duration(left)}.`);
+    if (end && left < soon(begin, end)) found.push(left < 0 ? `The certificate ${file} has expired.` : `The certificate ${file} expires in ${duration(left)}.`);
   }
   for (const { list, source, fault } of stats.list_sources) {
     if (fault) found.push(`access.${list}, ${source}: ${fault}`);
@@ -231,9 +236,9 @@ function topTable(stats) {
 }
 
 function certificateTable(stats) {
-  const rows = stats.certificates.map(({ file, names, not_after_unix_s: end }) => {
+  const rows = stats.certificates.map(({ file, names, not_before_unix_s: begin, not_after_unix_s: end }) => {
     const left = end - stats.now_unix_s;
-    const shown = !end ? "unknown" : element("span", { class: left < 14 * 86400 ? "bad-text" : "" }, left < 0 ? "expired" : `in ${duration(left)}`);
+    const shown = !end ? "unknown" : element("span", { class: left < soon(begin, end) ? "bad-text" : "" }, left < 0 ? "expired" : `in ${duration(left)}`);
     return [names.join(", ") || file, { text: file }, shown];
   });
   return table(["Names", { minor: "File" }, "Expires"], rows, "Certificates");

@@ -14,6 +14,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use webpki::{EndEntityCert, KeyUsage};
 
+use crate::challenges::{Challenges, VALIDATION_PROTOCOL};
+
 /// A description of a certificate in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificate {
@@ -62,7 +64,7 @@ pub(crate) struct Usable {
 /// The certificates of one configuration.
 #[derive(Debug)]
 pub(crate) struct Certificates {
-    /// In the order of the configuration; never empty.
+    /// In the order of the configuration. Empty until the first certificate has been issued.
     all: Vec<Usable>,
     /// The certificates of each name, in the same order. The key of a wildcard is the part after the asterisk,
     /// including the dot, with which a host name cannot begin.
@@ -70,7 +72,7 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// Indexes at least one certificate by name.
+    /// Indexes certificates by name.
     pub(crate) fn new(all: Vec<Usable>) -> Self {
         let mut by_name: HashMap<String, Vec<usize>> = HashMap::new();
         for (index, usable) in all.iter().enumerate() {
@@ -100,15 +102,21 @@ impl Certificates {
 #[derive(Debug)]
 pub(crate) struct Selector {
     current: RwLock<Arc<Certificates>>,
+    /// The challenges of a certificate authority, if it issues certificates.
+    challenges: Option<Arc<Challenges>>,
 }
 
 impl Selector {
-    pub(crate) fn new(certificates: Certificates) -> Self {
-        Self { current: RwLock::new(Arc::new(certificates)) }
+    pub(crate) fn new(certificates: Certificates, challenges: Option<Arc<Challenges>>) -> Self {
+        Self { current: RwLock::new(Arc::new(certificates)), challenges }
     }
 
     pub(crate) fn replace(&self, certificates: Certificates) {
         *self.current.write() = Arc::new(certificates);
+    }
+
+    pub(crate) const fn challenges(&self) -> Option<&Arc<Challenges>> {
+        self.challenges.as_ref()
     }
 
     pub(crate) fn summary(&self) -> Vec<Certificate> {
@@ -118,10 +126,20 @@ impl Selector {
 
 impl ResolvesServerCert for Selector {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if is_validation(&hello) {
+            return self.challenges.as_ref()?.tls(hello.server_name()?);
+        }
         let schemes = hello.signature_schemes();
         let certificates = self.current.read();
         let usable = certificates
             .select(hello.server_name(), |certified| certified.key.choose_scheme(schemes).is_some())?;
         Some(Arc::clone(&usable.key))
     }
+}
+
+/// Returns whether a certificate authority validates a domain. It offers no other application protocol (RFC 8737, 3).
+fn is_validation(hello: &ClientHello<'_>) -> bool {
+    hello
+        .alpn()
+        .is_some_and(|mut offered| offered.next() == Some(VALIDATION_PROTOCOL) && offered.next().is_none())
 }

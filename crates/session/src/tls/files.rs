@@ -139,14 +139,11 @@ pub enum CertificateError {
     NoRandomness(rustls::Error),
 }
 
-/// Loads all certificates. The error is the error of the first unusable certificate.
+/// Loads all certificates, which may be none. The error is the error of the first unusable certificate.
 pub(crate) fn load(
     files: &[CertificateFiles],
     provider: &CryptoProvider,
 ) -> Result<Certificates, CertificateError> {
-    if files.is_empty() {
-        return Err(CertificateError::NoneGiven);
-    }
     let all = files.iter().map(|files| load_one(files, provider)).collect::<Result<_, _>>()?;
     Ok(Certificates::new(all))
 }

@@ -15,6 +15,7 @@ use rustls::server::NoServerSessionStorage;
 use rustls::time_provider::DefaultTimeProvider;
 use rustls::{ServerConfig, SupportedCipherSuite, version};
 
+use crate::challenges::{Challenges, VALIDATION_PROTOCOL};
 use crate::tls::Certificate;
 use crate::tls::certificates::Selector;
 use crate::tls::files::{self, CertificateError, CertificateFiles};
@@ -51,7 +52,26 @@ impl Server {
     /// Creates a server with these certificates. The first is for clients that send no name, or an unknown one. Fails
     /// if a certificate cannot be used. The message names the file and the remedy.
     pub fn load(files: &[CertificateFiles]) -> Result<Self, CertificateError> {
-        let selector = Arc::new(Selector::new(files::load(files, &provider())?));
+        if files.is_empty() {
+            return Err(CertificateError::NoneGiven);
+        }
+        Self::load_with(files, None)
+    }
+
+    /// Creates a server like [`Self::load`] that also answers `challenges`. There may be no certificate yet, and
+    /// handshakes then fail.
+    pub fn load_for_acme(
+        files: &[CertificateFiles],
+        challenges: Arc<Challenges>,
+    ) -> Result<Self, CertificateError> {
+        Self::load_with(files, Some(challenges))
+    }
+
+    fn load_with(
+        files: &[CertificateFiles],
+        challenges: Option<Arc<Challenges>>,
+    ) -> Result<Self, CertificateError> {
+        let selector = Arc::new(Selector::new(files::load(files, &provider())?, challenges));
         let tickets = TicketKeys::new(Arc::new(DefaultTimeProvider));
         let tickets = tickets.map_err(|_| CertificateError::NoRandomness(GetRandomFailed.into()))?;
         let config = Arc::new(config(&selector, &tickets));
@@ -67,6 +87,9 @@ impl Server {
     /// Replaces the certificates of all clones for all later handshakes. Open sessions and tickets stay valid. Fails as
     /// [`Self::load`] does, and then keeps the old certificates.
     pub fn reload(&self, files: &[CertificateFiles]) -> Result<(), CertificateError> {
+        if files.is_empty() && self.selector.challenges().is_none() {
+            return Err(CertificateError::NoneGiven);
+        }
         let certificates = files::load(files, self.config.crypto_provider())?;
         self.selector.replace(certificates);
         Ok(())
@@ -94,6 +117,11 @@ impl Server {
         self.tickets.adopt(exported)
     }
 
+    /// Returns the answers to challenges, if certificates are issued to this server.
+    pub fn challenges(&self) -> Option<&Arc<Challenges>> {
+        self.selector.challenges()
+    }
+
     /// Returns the certificates in use, in the order of the configuration.
     pub fn certificates(&self) -> Vec<Certificate> {
         self.selector.summary()
@@ -113,7 +141,9 @@ fn config(selector: &Arc<Selector>, tickets: &Arc<TicketKeys>) -> ServerConfig {
         .with_no_client_auth()
         .with_cert_resolver(Arc::clone(selector) as _);
     config.ignore_client_order = true;
-    config.alpn_protocols = APPLICATION_PROTOCOLS.iter().map(|name| name.to_vec()).collect();
+    let for_validation = selector.challenges().map(|_| VALIDATION_PROTOCOL);
+    let protocols = APPLICATION_PROTOCOLS.into_iter().chain(for_validation);
+    config.alpn_protocols = protocols.map(<[u8]>::to_vec).collect();
     // Tickets keep the state of a session at the client, so that the server stores none and any worker can resume it.
     config.ticketer = tickets.handle();
     config.session_storage = Arc::new(NoServerSessionStorage {});

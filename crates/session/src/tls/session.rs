@@ -50,7 +50,8 @@ pub enum Failure {
 pub enum FailureKind {
     /// The peer sent plain HTTP.
     PlainHttp,
-    /// The peer shares no version, cipher, key exchange or application protocol with the server.
+    /// The peer shares no version, cipher, key exchange or application protocol with the server, or the server has no
+    /// certificate yet.
     Incompatible,
     /// The peer sent an alert, for example because it does not trust the certificate.
     Alert,
@@ -60,10 +61,14 @@ pub enum FailureKind {
 
 impl Failure {
     /// Returns the kind of the failure.
-    pub const fn kind(&self) -> FailureKind {
+    pub fn kind(&self) -> FailureKind {
         match self {
             Self::PlainHttp => FailureKind::PlainHttp,
             Self::Protocol(rustls::Error::PeerIncompatible(_) | rustls::Error::NoApplicationProtocol) => {
+                FailureKind::Incompatible
+            }
+            // rustls has no other error for a client that gets no certificate.
+            Self::Protocol(rustls::Error::General(text)) if text.starts_with("no server certificate") => {
                 FailureKind::Incompatible
             }
             Self::Protocol(rustls::Error::AlertReceived(_)) => FailureKind::Alert,

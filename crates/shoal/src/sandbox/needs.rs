@@ -77,6 +77,7 @@ fn paths_with(config: &Config, file: Option<&Path>, torrents: Use) -> Vec<Need> 
     needs.add("--config", file, Use::ReadFile);
     needs.add("tls.certificates", &config.tls.certificates, Use::ReadFile);
     needs.add("tls.keys", &config.tls.keys, Use::ReadFile);
+    needs.add("acme.external_account_key_file", &config.acme.external_account_key_file, Use::ReadFile);
     needs.add("access.torrents_allow", files(&access.torrents_allow), torrents);
     needs.add("access.torrents_deny", files(&access.torrents_deny), torrents);
     needs.add("access.networks_allow", files(&access.networks_allow), Use::ReadFile);
@@ -123,6 +124,9 @@ pub(crate) fn local_socket(path: &Path) -> Need {
 /// Returns every TCP port that a tracker with this configuration connects to.
 pub(crate) fn ports(config: &Config) -> BTreeSet<u16> {
     let mut ports: BTreeSet<u16> = urls(config).filter_map(|url| url.uri().port_u16()).collect();
+    if config.has_acme() {
+        ports.extend(config.acme.directory.uri().port_u16());
+    }
     if has_urls(config) {
         ports.extend(PORTS_FOR_URLS);
         ports.extend(ureq::Proxy::try_from_env().map(|proxy| proxy.port()));
@@ -140,7 +144,7 @@ pub(crate) fn looks_up_names(config: &Config) -> bool {
 }
 
 fn has_urls(config: &Config) -> bool {
-    urls(config).next().is_some()
+    config.has_acme() || urls(config).next().is_some()
 }
 
 pub(crate) fn has_socket_files(config: &Config) -> bool {

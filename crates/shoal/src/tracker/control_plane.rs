@@ -12,6 +12,7 @@ use super::data_plane::DataPlane;
 use super::files::Reloadable;
 use super::running::{ControlTask, Running};
 use crate::access_log::{AccessLog, Reopener};
+use crate::acme::Renewal;
 use crate::broker::Broker;
 use crate::certificates::Certificates;
 use crate::cluster::{Changed, ClusterFiles, Node, NodeParts};
@@ -33,6 +34,7 @@ use shoal_runtime::counters::ReloadCounters;
 use shoal_runtime::division::Division;
 use shoal_runtime::lists::{self, ListControl};
 use shoal_runtime::log::LogFilter;
+use tokio::sync::Notify;
 
 /// The input of the start, apart from the data plane.
 pub(super) struct Parts<'a> {
@@ -71,6 +73,9 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     let sources = sources(&mut data_plane, &files, &division, cluster.as_ref(), &reloads);
     let DataPlane { threads, publisher, statistics, holdings, offered, control: sockets, .. } = data_plane;
     let Reloadable { lists, token_keys, certificates, control_certificates, control_tokens } = files;
+    let renew = Arc::<Notify>::default();
+    let renewal = Renewal::new(config, certificates.as_ref(), &publisher.live);
+    let renewal = renewal.map(|renewal| tokio::spawn(renewal.run(Arc::clone(&renew))));
     let reopener = threads.access_log.as_ref().map(AccessLog::reopener);
     drop(tokio::spawn(signals.log.obey(move || reopener.iter().for_each(Reopener::reopen))));
     lists::watch(&lists, &publisher).context("cannot start the thread that watches lists")?;
@@ -99,6 +104,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
         sandbox,
         manager: manager.clone(),
         cluster_values: Mutex::default(),
+        renew,
         running: Mutex::default(),
     });
     let list_control = sources.list_control.clone();
@@ -125,7 +131,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     manager.ready();
     let status = tokio::spawn(status::report(manager.clone(), sources, drain.clone()));
     drop(tokio::spawn(manager.clone().feed_watchdog(heartbeats)));
-    Ok(Running { status, control, hand_over, keys, store, drain, cluster, threads, manager })
+    Ok(Running { status, renewal, control, hand_over, keys, store, drain, cluster, threads, manager })
 }
 
 fn start_cluster(

@@ -12,6 +12,7 @@ use shoal_access::budget::Budget;
 use shoal_config::{Config, ListSource};
 
 use crate::access_log::{self, OpenTarget};
+use crate::acme;
 use crate::certificates::Certificates;
 use crate::cluster::{self, ClusterFiles};
 use crate::hand_over::Predecessor;
@@ -101,6 +102,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Failure> {
         }
     }
     Certificates::check(config)?;
+    acme::check(config)?;
     TokenSet::read(config).map_err(Failure::Configuration)?;
     if matches!(config.tokens.jwks, Some(ListSource::Path(_))) {
         TokenKeys::load(config).map_err(Failure::Configuration)?;

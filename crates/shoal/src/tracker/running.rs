@@ -30,6 +30,8 @@ const STOP_TIME_MAX: Duration = Duration::from_millis(800);
 /// All parts of a running tracker, in the order in which they end after a failure.
 pub(super) struct Running {
     pub(super) status: JoinHandle<()>,
+    /// The task that renews the certificate, if the tracker obtains one.
+    pub(super) renewal: Option<JoinHandle<()>>,
     pub(super) control: Option<ControlTask>,
     pub(super) hand_over: Arc<HandOver>,
     pub(super) keys: StateKeys,
@@ -79,6 +81,7 @@ impl Running {
         // The new process is a node itself.
         let _leaving = self.cluster.map(Node::leave);
         self.status.abort();
+        self.renewal.inspect(JoinHandle::abort);
         drop(self.control);
         process::exit(signals.next().await.exit_code());
     }

@@ -1,0 +1,134 @@
+//! The issued certificate: a file of the state with the private key and the whole chain, which is replaced as a whole.
+
+use std::io::{self, Write};
+use std::path::Path;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use instant_acme::CertificateIdentifier;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use shoal_runtime::state_directory::replace;
+use shoal_session::tls::{Certificate, CertificateFiles, Server};
+use yasna::models::ObjectIdentifier;
+use yasna::{ASN1Result, BERReader, Tag};
+
+/// RFC 5280, 4.2.1.1.
+const AUTHORITY_KEY_IDENTIFIER: [u64; 4] = [2, 5, 29, 35];
+
+/// A usable certificate of the file.
+#[derive(Debug)]
+pub(super) struct Issued {
+    pub(super) certificate: Certificate,
+    der: CertificateDer<'static>,
+}
+
+impl Issued {
+    /// Reads the certificate, if there is a usable one.
+    pub(super) fn read(file: &Path) -> Option<Self> {
+        let server = usable(file)?;
+        let certificate = server.certificates().into_iter().next()?;
+        Some(Self { certificate, der: CertificateDer::from_pem_file(file).ok()? })
+    }
+
+    /// Returns whether the certificate has these names.
+    pub(super) fn has_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> bool {
+        let sorted = |mut names: Vec<String>| {
+            names.sort_unstable();
+            names.dedup();
+            names
+        };
+        sorted(names.map(str::to_owned).collect()) == sorted(self.certificate.names.clone())
+    }
+
+    /// Returns a share of one that is the same for all looks at this certificate, and differs between certificates.
+    pub(super) fn share(&self) -> f64 {
+        f64::from(crc32fast::hash(&self.der)) / f64::from(u32::MAX)
+    }
+
+    /// Returns what identifies the certificate to its issuer (RFC 9773, 4.1), if it names its issuer's key.
+    pub(super) fn identifier(&self) -> Option<CertificateIdentifier<'static>> {
+        let (serial, authority) = yasna::parse_der(&self.der, certificate).ok()?;
+        Some(CertificateIdentifier {
+            authority_key_identifier: URL_SAFE_NO_PAD.encode(authority?).into(),
+            serial: URL_SAFE_NO_PAD.encode(serial).into(),
+        })
+    }
+
+    pub(super) fn der(&self) -> &CertificateDer<'static> {
+        &self.der
+    }
+}
+
+/// Returns the file for listeners, if it has a usable certificate. A damaged one is replaced by the next certificate.
+pub(crate) fn files(file: &Path) -> Option<CertificateFiles> {
+    usable(file).map(|_| of(file))
+}
+
+fn of(file: &Path) -> CertificateFiles {
+    CertificateFiles { chain: file.to_owned(), key: None }
+}
+
+fn usable(file: &Path) -> Option<Server> {
+    if !file.exists() {
+        return None;
+    }
+    match Server::load(&[of(file)]) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            tracing::error!(%error, "the issued certificate cannot be used; a new one replaces it");
+            None
+        }
+    }
+}
+
+/// Replaces the certificate by another one with its key.
+pub(super) fn write(file: &Path, pem: &str) -> io::Result<()> {
+    replace(file, |mut new| new.write_all(pem.as_bytes()).map(|()| (new, ())))
+}
+
+/// Returns the serial number and the identifier of the issuer's key (RFC 5280, 4.1).
+fn certificate(reader: BERReader<'_, '_>) -> ASN1Result<(Vec<u8>, Option<Vec<u8>>)> {
+    reader.read_sequence(|reader| {
+        let parts = reader.next().read_sequence(|reader| {
+            let _version = reader
+                .read_optional(|reader| reader.read_tagged(Tag::context(0), |reader| reader.read_i64()))?;
+            let serial = reader.next().read_der()?;
+            let [_signature, _issuer, _validity, _subject, _key] = [
+                reader.next().read_der()?,
+                reader.next().read_der()?,
+                reader.next().read_der()?,
+                reader.next().read_der()?,
+                reader.next().read_der()?,
+            ];
+            let extensions =
+                reader.next().read_tagged(Tag::context(3), |reader| reader.collect_sequence_of(extension))?;
+            let authority = ObjectIdentifier::from_slice(&AUTHORITY_KEY_IDENTIFIER);
+            let found = extensions.into_iter().find(|(id, _)| *id == authority);
+            // A serial number has at most 20 bytes, after its type and its length.
+            Ok((
+                serial.get(2..).unwrap_or_default().to_vec(),
+                found.and_then(|(_, value)| key_identifier(&value)),
+            ))
+        })?;
+        let [_algorithm, _signature] = [reader.next().read_der()?, reader.next().read_der()?];
+        Ok(parts)
+    })
+}
+
+fn extension(reader: BERReader<'_, '_>) -> ASN1Result<(ObjectIdentifier, Vec<u8>)> {
+    reader.read_sequence(|reader| {
+        let id = reader.next().read_oid()?;
+        let _is_critical = reader.read_optional(|reader| reader.read_bool())?;
+        Ok((id, reader.next().read_bytes()?))
+    })
+}
+
+fn key_identifier(value: &[u8]) -> Option<Vec<u8>> {
+    let read = |reader: BERReader<'_, '_>| {
+        reader.read_sequence(|reader| {
+            reader.next().read_tagged_implicit(Tag::context(0), |reader| reader.read_bytes())
+        })
+    };
+    yasna::parse_der(value, read).ok()
+}

@@ -1,0 +1,122 @@
+//! An order: from the domains to a certificate, by one kind of challenge.
+
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier, NewOrder, Order,
+    OrderStatus, RetryPolicy,
+};
+use shoal_config::AcmeConfig;
+use shoal_session::{Challenges, TlsAnswer};
+
+use super::fault::{self, Fault};
+
+/// How often the certificate authority is asked whether it is done.
+const POLLS: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(200))
+    .backoff(1.5)
+    .timeout(Duration::from_secs(90));
+
+/// Obtains a certificate by this kind of challenge. Returns its key and its chain, in PEM.
+pub(super) async fn obtain(
+    account: &Account,
+    config: &AcmeConfig,
+    replaced: Option<CertificateIdentifier<'static>>,
+    kind: &ChallengeType,
+    challenges: &Challenges,
+) -> Result<String, Fault> {
+    let names = config.domains.iter().map(|domain| Identifier::Dns(domain.as_str().to_owned()));
+    let identifiers: Vec<Identifier> = names.collect();
+    let mut new = NewOrder::new(&identifiers);
+    if let Some(profile) = &config.profile {
+        new = new.profile(profile.as_str());
+    }
+    // A certificate that was replaced already cannot be replaced again.
+    let order = match replaced {
+        Some(replaced) => match account.new_order(&clone_of(&identifiers, config).replaces(replaced)).await {
+            Ok(order) => Ok(order),
+            Err(_) => account.new_order(&new).await,
+        },
+        None => account.new_order(&new).await,
+    };
+    let mut order = order?;
+    let outcome = complete(&mut order, kind, challenges).await;
+    // Only an answer needs a certificate, which might not be made.
+    let _is_empty = challenges.replace_tls(&[]);
+    outcome
+}
+
+fn clone_of<'o>(identifiers: &'o [Identifier], config: &'o AcmeConfig) -> NewOrder<'o> {
+    let new = NewOrder::new(identifiers);
+    match &config.profile {
+        Some(profile) => new.profile(profile.as_str()),
+        None => new,
+    }
+}
+
+async fn complete(order: &mut Order, kind: &ChallengeType, challenges: &Challenges) -> Result<String, Fault> {
+    if *kind == ChallengeType::TlsAlpn01 {
+        let answers = tls_answers(order).await?;
+        challenges.replace_tls(&answers).map_err(|error| Fault::Away(error.to_string()))?;
+    }
+    invite(order, kind).await?;
+    match order.poll_ready(&POLLS).await {
+        Ok(OrderStatus::Ready) => {}
+        Ok(_) => return Err(Fault::NotShown(reason(order).await)),
+        Err(error) => return Err(error.into()),
+    }
+    let key = order.finalize().await?;
+    let chain = order.poll_certificate(&POLLS).await?;
+    Ok(format!("{key}{chain}"))
+}
+
+/// Returns the answers to the TLS-ALPN-01 challenges of all domains that are not authorized yet.
+async fn tls_answers(order: &mut Order) -> Result<Vec<TlsAnswer>, Fault> {
+    let mut answers = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let domain = authorization.identifier().to_string();
+        if let Some(challenge) = authorization.challenge(ChallengeType::TlsAlpn01) {
+            let digest = challenge.key_authorization().digest().as_ref().try_into().unwrap_or_default();
+            answers.push((domain, digest));
+        }
+    }
+    Ok(answers)
+}
+
+/// Asks the certificate authority to validate all domains.
+async fn invite(order: &mut Order, kind: &ChallengeType) -> Result<(), Fault> {
+    let mut authorizations = order.authorizations();
+    while let Some(authorization) = authorizations.next().await {
+        let mut authorization = authorization?;
+        if authorization.status == AuthorizationStatus::Valid {
+            continue;
+        }
+        let domain = authorization.identifier().to_string();
+        let Some(mut challenge) = authorization.challenge(kind.clone()) else {
+            return Err(Fault::NotShown(format!("{domain}: it does not offer this kind of challenge")));
+        };
+        challenge.set_ready().await?;
+    }
+    Ok(())
+}
+
+/// Returns why an order has become invalid: the first failed challenge of each domain.
+async fn reason(order: &mut Order) -> String {
+    let mut reasons = Vec::new();
+    let mut authorizations = order.authorizations();
+    while let Some(Ok(mut authorization)) = authorizations.next().await {
+        if authorization.refresh().await.is_err() {
+            continue;
+        }
+        let failed = authorization.challenges.iter().find_map(|challenge| challenge.error.as_ref());
+        if let Some(problem) = failed {
+            reasons.push(format!("{}: {}", authorization.identifier(), fault::text(problem)));
+        }
+    }
+    if reasons.is_empty() { "it does not say why".to_owned() } else { reasons.join("; ") }
+}
