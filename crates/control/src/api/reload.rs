@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -33,6 +34,8 @@ pub(crate) struct Reloaded {
 pub(super) async fn reload(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
+    // Empty, and read before the reply, after which a client could not send it any more.
+    _body: Bytes,
 ) -> Result<Json<Reloaded>, Problem> {
     let operations = Arc::clone(&control.operations);
     let make = blocking(move || {

@@ -1,5 +1,6 @@
 //! Snapshots of the swarms, and the hand-over to a new process, on request.
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
@@ -24,6 +25,8 @@ pub(super) async fn snapshot(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Extension(connection): Extension<Connection>,
+    // Empty, and read before the reply, after which a client could not send it any more.
+    _body: Bytes,
 ) -> Result<Json<Saved>, Problem> {
     let Some(saved) = control.operations.save() else {
         let error = "state.path names no directory, so there is no place for a snapshot";
@@ -49,6 +52,8 @@ pub(super) async fn upgrade(
     State(control): State<Control>,
     Extension(caller): Extension<Caller>,
     Extension(connection): Extension<Connection>,
+    // Empty, and read before the reply, after which a client could not send it any more.
+    _body: Bytes,
 ) -> Result<Json<Handed>, Problem> {
     // It takes longer than other requests may.
     connection.begin_stream()?;

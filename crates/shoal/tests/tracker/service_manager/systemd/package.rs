@@ -72,7 +72,7 @@ fn an_upgrade_of_the_package_loses_no_request() {
     let machine = Machine::boot_without_shoal();
     install(&machine, &package(&machine, "0.1.0"));
     machine.configure("[state]", "[announce]\npeers_per_address_max = 0\n\n[state]");
-    machine.systemctl(&["reload", "shoal"]);
+    machine.systemctl(&["restart", "shoal"]);
     let load = Load::start([TRACKER; 2], [TRACKER; 2]);
     load.wait_for_replies();
     let first = machine.show("MainPID");
