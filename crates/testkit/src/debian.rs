@@ -1,6 +1,6 @@
 //! The Debian package of the tracker: gathers its files in a folder, and lets cargo-deb make the package from `packaging/debian`.
 //!
-//! The release and the tests make it by the same code. The configuration, the manual pages and the completions come from the program.
+//! The release and the tests make it by the same code. The manual pages and the completions come from the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,9 @@ use crate::tools;
 
 /// The folder with the packaging of all systems.
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
+
+/// The configuration that `shoal config --for public` prints.
+const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/src/uses/public.toml");
 
 /// The files for Prometheus and Grafana.
 const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../monitoring");
@@ -66,6 +69,7 @@ impl Package<'_> {
         let manifest = folder.join("Cargo.toml");
         fs::rename(folder.join("package.toml"), &manifest).context("cannot rename package.toml")?;
         copy(&packaging.join("systemd/shoal.service"), &folder.join("shoal.service"))?;
+        copy(Path::new(CONFIGURATION), &folder.join("shoal.toml"))?;
         copy(self.program, &folder.join("shoal"))?;
         fs::create_dir(folder.join("monitoring")).context("cannot create a folder")?;
         for file in MONITORING_FILES {

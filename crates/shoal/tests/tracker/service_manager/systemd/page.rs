@@ -88,11 +88,9 @@ fn the_page_for_public_trackers_works_as_written() {
 fn the_service_is_set_up_by_hand_as_its_page_says() {
     let machine = boot();
     fs::copy(env!("CARGO_BIN_EXE_shoal"), machine.path(SHOAL)).unwrap();
-    for file in ["packaging/debian/shoal.toml", "packaging/systemd/shoal.service"] {
-        let copy = machine.path(HERE).join(file);
-        fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::copy(repository(file), copy).unwrap();
-    }
+    let unit = "packaging/systemd/shoal.service";
+    fs::create_dir_all(machine.path(HERE).join("packaging/systemd")).unwrap();
+    fs::copy(repository(unit), machine.path(HERE).join(unit)).unwrap();
     follow(&machine, "docs/systemd.md", |_| {});
     assert_eq!(machine.show("ActiveState"), "active");
     assert!(machine.show("StatusText").starts_with("serving"));
