@@ -19,7 +19,7 @@ const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/src/
 /// The files for Prometheus and Grafana.
 const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../monitoring");
 
-/// What becomes of it in `/usr/share/shoal`.
+/// Those that are installed, in `/usr/share/shoal`.
 const MONITORING_FILES: [&str; 3] = ["alerts.yml", "grafana-dashboard.json", "prometheus.yml"];
 
 /// A package to make.

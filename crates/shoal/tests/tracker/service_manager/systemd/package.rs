@@ -102,7 +102,7 @@ fn a_configuration_that_the_new_version_refuses_stops_nothing() {
     assert!(said.contains("goes on with the version before"), "{said}");
     assert_eq!(machine.show("MainPID"), first);
     assert_eq!(client.scrape(&[hash(1)])[0].leechers, 1);
-    // What the message says.
+    // The message says how to go on.
     machine.configure("nonsense = 1\n", "");
     machine.run("shoal", &["upgrade"]);
     machine.wait_for_log("the new process serves", 1);
