@@ -1,6 +1,6 @@
 //! The Debian package of the tracker: gathers its files in a folder, and lets cargo-deb make the package from `packaging/debian`.
 //!
-//! The release and the tests make it by the same code. The configuration, the manual pages and the completions come from the program.
+//! The release and the tests make it by the same code. The manual pages and the completions come from the program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,10 +13,13 @@ use crate::tools;
 /// The folder with the packaging of all systems.
 const PACKAGING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging");
 
+/// The configuration that `shoal config --for public` prints.
+const CONFIGURATION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../config/src/uses/public.toml");
+
 /// The files for Prometheus and Grafana.
 const MONITORING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../monitoring");
 
-/// What becomes of it in `/usr/share/shoal`.
+/// Those that are installed, in `/usr/share/shoal`.
 const MONITORING_FILES: [&str; 3] = ["alerts.yml", "grafana-dashboard.json", "prometheus.yml"];
 
 /// A package to make.
@@ -66,6 +69,7 @@ impl Package<'_> {
         let manifest = folder.join("Cargo.toml");
         fs::rename(folder.join("package.toml"), &manifest).context("cannot rename package.toml")?;
         copy(&packaging.join("systemd/shoal.service"), &folder.join("shoal.service"))?;
+        copy(Path::new(CONFIGURATION), &folder.join("shoal.toml"))?;
         copy(self.program, &folder.join("shoal"))?;
         fs::create_dir(folder.join("monitoring")).context("cannot create a folder")?;
         for file in MONITORING_FILES {

@@ -134,7 +134,15 @@ impl Pebble {
     /// # Errors
     /// Returns an error if it does not tell its root.
     pub fn client(&self) -> Result<Tls> {
-        Tls::trusting(&self.management("/roots/0")?)
+        Tls::trusting(&self.root()?)
+    }
+
+    /// Returns the root of the certificates that it issues, in PEM.
+    ///
+    /// # Errors
+    /// Returns an error if it does not tell its root.
+    pub fn root(&self) -> Result<String> {
+        self.management("/roots/0")
     }
 
     /// Returns everything that it has logged.

@@ -62,7 +62,7 @@ fn the_package_serves_at_once_and_leaves_no_trace() {
     std::fs::write(&file, text + "# changed\n").unwrap();
     dpkg(&machine, &["--remove", "shoal"]);
     assert_eq!(machine.show("ActiveState"), "inactive");
-    assert!(traces(&machine).contains("/var/lib/shoal/swarms"), "what the operator may want again stays");
+    assert!(traces(&machine).contains("/swarms"), "what the operator may want again stays");
     dpkg(&machine, &["--purge", "shoal"]);
     assert_eq!(traces(&machine), "");
 }
@@ -71,7 +71,8 @@ fn the_package_serves_at_once_and_leaves_no_trace() {
 fn an_upgrade_of_the_package_loses_no_request() {
     let machine = Machine::boot_without_shoal();
     install(&machine, &package(&machine, "0.1.0"));
-    machine.configure("[state]", "[announce]\npeers_per_address_max = 0\n\n[state]");
+    machine.configure("[announce]", "[announce]\npeers_per_address_max = 0");
+    machine.configure("requests_per_s = 100", "requests_per_s = 0");
     machine.systemctl(&["restart", "shoal"]);
     let load = Load::start([TRACKER; 2], [TRACKER; 2]);
     load.wait_for_replies();
@@ -101,7 +102,7 @@ fn a_configuration_that_the_new_version_refuses_stops_nothing() {
     assert!(said.contains("goes on with the version before"), "{said}");
     assert_eq!(machine.show("MainPID"), first);
     assert_eq!(client.scrape(&[hash(1)])[0].leechers, 1);
-    // What the message says.
+    // The message says how to go on.
     machine.configure("nonsense = 1\n", "");
     machine.run("shoal", &["upgrade"]);
     machine.wait_for_log("the new process serves", 1);

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use shoal_testkit::documents::{Action, Page, Shell};
+use shoal_testkit::pebble::{Options, Pebble};
 
 use super::SHOAL;
 use super::machine::{Machine, PUBLIC};
@@ -34,10 +35,26 @@ fn boot() -> Machine {
     machine
 }
 
+/// Starts a certificate authority for the tracker of the machine, which takes it for the one that everyone uses.
+fn certify(machine: &Machine) -> Pebble {
+    let pebble = Pebble::start(Options::new(80, 443)).unwrap();
+    fs::create_dir_all(machine.etc("ssl")).unwrap();
+    fs::copy(pebble.ca_file(), machine.etc("ssl/pebble.pem")).unwrap();
+    fs::write(machine.etc("ssl/issued.pem"), pebble.root().unwrap()).unwrap();
+    let additions = machine.etc("systemd/system/shoal.service.d");
+    fs::create_dir(&additions).unwrap();
+    let directory =
+        format!("Environment=SHOAL_ACME_DIRECTORY={} SSL_CERT_FILE=/etc/ssl/pebble.pem", pebble.url());
+    fs::write(additions.join("pebble.conf"), format!("[Service]\n{directory}\n")).unwrap();
+    pebble
+}
+
 /// Does all that a page says, with something to prepare before each step.
 fn follow(machine: &Machine, page: &str, mut prepare: impl FnMut(&Action)) {
     let page = Page::read(&repository(page), &[("HASH", HASH)]).unwrap();
-    let mut shell = Shell::start(machine.shell(HERE)).unwrap();
+    let mut shell = machine.shell(HERE);
+    shell.env("CURL_CA_BUNDLE", "/etc/ssl/issued.pem");
+    let mut shell = Shell::start(shell).unwrap();
     for step in &page.steps {
         prepare(&step.action);
         if let Err(error) = shell.follow(step) {
@@ -51,6 +68,7 @@ fn follow(machine: &Machine, page: &str, mut prepare: impl FnMut(&Action)) {
 #[test]
 fn the_page_for_public_trackers_works_as_written() {
     let machine = boot();
+    let _pebble = certify(&machine);
     let mut versions = ["0.1.0", "0.1.1"].into_iter();
     follow(&machine, "docs/guides/public-tracker.md", |action| {
         // The tracker reads a list sooner than a reader types.
@@ -70,11 +88,9 @@ fn the_page_for_public_trackers_works_as_written() {
 fn the_service_is_set_up_by_hand_as_its_page_says() {
     let machine = boot();
     fs::copy(env!("CARGO_BIN_EXE_shoal"), machine.path(SHOAL)).unwrap();
-    for file in ["packaging/debian/shoal.toml", "packaging/systemd/shoal.service"] {
-        let copy = machine.path(HERE).join(file);
-        fs::create_dir_all(copy.parent().unwrap()).unwrap();
-        fs::copy(repository(file), copy).unwrap();
-    }
+    let unit = "packaging/systemd/shoal.service";
+    fs::create_dir_all(machine.path(HERE).join("packaging/systemd")).unwrap();
+    fs::copy(repository(unit), machine.path(HERE).join(unit)).unwrap();
     follow(&machine, "docs/systemd.md", |_| {});
     assert_eq!(machine.show("ActiveState"), "active");
     assert!(machine.show("StatusText").starts_with("serving"));
