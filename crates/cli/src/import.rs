@@ -17,10 +17,12 @@ mod translation;
 mod wt_tracker;
 mod yaml;
 
+use std::fs::File;
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use serde_json::Value;
+use shoal_base::file;
 use shoal_config::ConfigFile;
 
 use self::document::Document;
@@ -141,7 +143,7 @@ struct Input {
 /// Returns each input with its tracker.
 fn inputs(arguments: &Import) -> Result<Vec<(Source, Input)>, Failure> {
     let Import { from, files } = arguments;
-    if from.as_slice() == [Source::BittorrentTracker] && !Path::new(&files[0]).is_file() {
+    if from.as_slice() == [Source::BittorrentTracker] && !Path::new(&files[0]).exists() {
         let text = files.iter().map(|word| bittorrent_tracker::quoted(word)).collect::<Vec<_>>().join(" ");
         return Ok(vec![(Source::BittorrentTracker, Input { name: "the command line".to_owned(), text })]);
     }
@@ -155,9 +157,10 @@ fn inputs(arguments: &Import) -> Result<Vec<(Source, Input)>, Failure> {
     files.iter().zip(sources).map(|(file, source)| Ok((*source, read(file)?))).collect()
 }
 
+/// Reads a file, which may be a pipe.
 fn read(file: &str) -> Result<Input, Failure> {
-    let text = shoal_base::file::read_text(Path::new(file), FILE_BYTES_MAX)
-        .map_err(|error| Failure::Configuration(format!("{file} cannot be read: {error}")))?;
+    let read = File::open(file).and_then(|open| file::text(file::read_to_end(open, FILE_BYTES_MAX)?));
+    let text = read.map_err(|error| Failure::Configuration(format!("{file} cannot be read: {error}")))?;
     Ok(Input { name: file.to_owned(), text })
 }
 

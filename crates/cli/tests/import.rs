@@ -1,4 +1,5 @@
 //! `shoal config import` on the default and example files of each tracker: see crates/cli/tests/import/README.md.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use clap::Parser;
 use shoal_cli::import::{Import, Imported, run};
@@ -178,7 +179,7 @@ fn the_programs_of_aquatic_keep_their_defaults_and_become_one_configuration() {
     let config = read(&import_files("aquatic_udp", &["aquatic_udp-new.toml"]));
     assert_eq!(shown(&config.udp.listen), "0.0.0.0:6969 [::]:6969");
     assert_eq!(shown(&config.access.torrents_deny), "/srv/aquatic/access-list.txt");
-    assert_eq!(config.process.user.unwrap().as_str(), "nobody");
+    assert_eq!(config.process.user.unwrap().as_str(), "aquatic");
     assert_eq!(config.workers.count, Auto::Set(4));
 
     let config = read(&import_files("aquatic_ws", &["aquatic_ws.toml"]));
@@ -274,7 +275,7 @@ fn keys_that_no_version_knows_are_named_with_the_nearest_one() {
             "[network]\nadress = \"0.0.0.0:3\"\n[cleaning]\nmax_peer_age = 1200\n",
             "did you mean network.address?",
         ),
-        ("opentracker", "listen.tpc 0.0.0.0\ntracker.user nobody\n", "did you mean listen.tcp?"),
+        ("opentracker", "listen.tpc 0.0.0.0\ntracker.user daemon\n", "did you mean listen.tcp?"),
         (
             "wt-tracker",
             "{\"tracker\": {\"maxOffer\": 3}, \"servers\": [{\"server\": {\"port\": 1}}]}",

@@ -8,7 +8,7 @@ use super::address::Protocol;
 use super::document::Document;
 use super::rule::Rule::{self, Key, NoCounterpart, NotNeeded, Off};
 use super::rule::{Rules, apply, bytes, log_level, number};
-use super::translation::{Fate, Translation};
+use super::translation::{Omission, Translation};
 use super::{ODD, Source, some_are_known};
 
 /// Keys of all three programs.
@@ -138,7 +138,7 @@ pub(super) fn import(
     // One worker is the default of aquatic, and would leave the other processors idle here.
     if document.take_if("socket_workers", &[Value::from(0), Value::from(1)]) {
         let reason = "Shoal has a worker for each processor";
-        translation.note(Fate::NotNeeded, "socket_workers", reason);
+        translation.note(Omission::NotNeeded, "socket_workers", reason);
     }
     let taken = keys - document.len();
     let rules: &[Rules<'_>] = match source {

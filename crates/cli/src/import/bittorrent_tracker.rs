@@ -6,7 +6,7 @@ use shoal_config::nearest;
 
 use super::address::Protocol;
 use super::some_are_known;
-use super::translation::{Fate, Translation};
+use super::translation::{Omission, Translation};
 
 /// The options with a value, and the flags.
 const OPTIONS: [&str; 15] = [
@@ -53,7 +53,7 @@ pub(super) fn import(text: &str, translation: &mut Translation) -> Result<(), St
             Some(near) => format!("no version of bittorrent-tracker has this option; did you mean {near}?"),
             None => "no version of bittorrent-tracker has this option, so it had no effect".to_owned(),
         };
-        translation.note(Fate::Unknown, word, &advice);
+        translation.note(Omission::Unknown, word, &advice);
     }
     take(&options, translation);
     Ok(())
@@ -97,7 +97,7 @@ fn take(options: &BTreeMap<&'static str, String>, translation: &mut Translation)
     translation.has_webtorrent |= serves_all || is_on("--ws");
     if is_on("--ws") && !is_on("--http") {
         let advice = "the addresses of http.listen serve announces over HTTP, too";
-        translation.note(Fate::NoCounterpart, "--ws without --http", advice);
+        translation.note(Omission::NoCounterpart, "--ws without --http", advice);
     }
     take_interval(options.get("--interval"), translation);
     if is_on("--trust-proxy") {
@@ -110,7 +110,7 @@ fn take(options: &BTreeMap<&'static str, String>, translation: &mut Translation)
         }
     }
     for name in ["--quiet", "--silent"].iter().filter(|name| is_on(name)) {
-        translation.note(Fate::NotNeeded, name, LOG);
+        translation.note(Omission::NotNeeded, name, LOG);
     }
 }
 
@@ -140,7 +140,7 @@ fn take_interval(written: Option<&String>, translation: &mut Translation) {
     const PEER_TIMEOUT_S: u64 = 1200;
     let interval_ms = written.map_or(Some(600_000), |text| text.parse::<u64>().ok());
     let Some(interval_ms) = interval_ms.filter(|interval_ms| *interval_ms > 0) else {
-        return translation.note(Fate::NoCounterpart, "--interval", "not a number of milliseconds");
+        return translation.note(Omission::NoCounterpart, "--interval", "not a number of milliseconds");
     };
     let (interval_s, browsers_s) = (interval_ms.div_ceil(1000), interval_ms.div_ceil(5000));
     if written.is_some() {

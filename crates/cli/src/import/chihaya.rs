@@ -6,7 +6,7 @@ use super::address::Protocol;
 use super::document::Document;
 use super::rule::Rule::{self, Key, NoCounterpart, NotNeeded, Off, Secret};
 use super::rule::{Rules, apply, go_seconds, number, shown, text};
-use super::translation::{Fate, Translation};
+use super::translation::{Omission, Translation};
 use super::{ODD, Source, some_are_known};
 
 /// Intervals.
@@ -172,15 +172,15 @@ pub(super) fn take_routes(document: &mut Document, prefix: &str, translation: &m
         let path = format!("{prefix}{key}");
         let Some(routes) = document.take(&path) else { continue };
         let is_usual = routes.as_array().is_some_and(|routes| routes.iter().all(|route| route == usual));
-        let (fate, advice) = if is_usual {
-            (Fate::NotNeeded, "Shoal serves this path")
+        let (omission, advice) = if is_usual {
+            (Omission::NotNeeded, "Shoal serves this path")
         } else {
             (
-                Fate::NoCounterpart,
+                Omission::NoCounterpart,
                 "Shoal serves /announce and /scrape; a proxy in front can change other paths to these",
             )
         };
-        translation.note(fate, &format!("{path} = {}", shown(&routes)), advice);
+        translation.note(omission, &format!("{path} = {}", shown(&routes)), advice);
     }
 }
 
@@ -207,7 +207,7 @@ fn take_hook(document: &mut Document, table: &str, translation: &mut Translation
             }
         }
         "interval variation" => {}
-        _ => translation.note(Fate::NoCounterpart, &format!("{table} = {name:?}"), OTHER_HOOK),
+        _ => translation.note(Omission::NoCounterpart, &format!("{table} = {name:?}"), OTHER_HOOK),
     }
 }
 

@@ -8,7 +8,7 @@ use super::chihaya::{
 use super::document::Document;
 use super::rule::Rule::{self, Key, NoCounterpart, NotNeeded, Off, Secret};
 use super::rule::{Rules, apply, boolean};
-use super::translation::{Fate, Translation};
+use super::translation::{Omission, Translation};
 use super::{ODD, Source, some_are_known};
 
 /// The address of a frontend that names none.
@@ -95,7 +95,7 @@ fn take_frontend(document: &mut Document, table: &str, translation: &mut Transla
         "http" => Protocol::Http,
         _ => {
             return translation.note(
-                Fate::Unknown,
+                Omission::Unknown,
                 &format!("{table} = {name:?}"),
                 "a frontend is http or udp",
             );
@@ -128,7 +128,7 @@ fn take_hook(document: &mut Document, table: &str, translation: &mut Translation
         }
         "torrent approval" => take_torrents(document, &config, translation),
         "interval variation" => {}
-        _ => translation.note(Fate::NoCounterpart, &format!("{table} = {name:?}"), OTHER_HOOK),
+        _ => translation.note(Omission::NoCounterpart, &format!("{table} = {name:?}"), OTHER_HOOK),
     }
 }
 
@@ -155,7 +155,7 @@ fn take_torrents(document: &mut Document, config: &str, translation: &mut Transl
             let advice = "Shoal reads files, directories and URLs; until access.torrents_allow or access.torrents_deny names \
                           one, it serves all torrents";
             translation.warn(&format!("{what} has no counterpart: {advice}"));
-            translation.note(Fate::NoCounterpart, &what, advice);
+            translation.note(Omission::NoCounterpart, &what, advice);
         }
     }
     // The path is a part of the other sources' examples, and the rest belongs to S3.

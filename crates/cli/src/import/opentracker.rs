@@ -9,7 +9,7 @@ use shoal_config::{Setting, nearest};
 
 use super::address::Protocol;
 use super::some_are_known;
-use super::translation::{Fate, Translation};
+use super::translation::{Omission, Translation};
 
 /// The keys of all versions.
 const KEYS: [&str; 15] = [
@@ -78,21 +78,21 @@ fn line(line: &str) -> Option<(&str, &str)> {
 
 fn take(key: &str, value: &str, root: Option<&str>, translation: &mut Translation) {
     let what = format!("{key} {value}");
-    let mut without = |advice: &str| translation.note(Fate::NoCounterpart, &what, advice);
+    let mut without = |advice: &str| translation.note(Omission::NoCounterpart, &what, advice);
     match key {
         "listen.tcp_udp" => listen(&[Protocol::Http, Protocol::Udp], &what, value, translation),
         "listen.tcp" => listen(&[Protocol::Http], &what, value, translation),
         "listen.udp" => listen(&[Protocol::Udp], &what, value, translation),
         "listen.udp.workers" => {
             let reason = "Shoal has a worker for each processor (workers.count), which serves all protocols";
-            translation.note(Fate::NotNeeded, &what, reason);
+            translation.note(Omission::NotNeeded, &what, reason);
         }
         "access.whitelist" => translation.add(&what, "access.torrents_allow", &below(root, value)),
         "access.blacklist" => translation.add(&what, "access.torrents_deny", &below(root, value)),
         "access.fifo_add" | "access.fifo_delete" => without(FIFO),
         "access.stats" => without(CLOSED_STATISTICS),
         "access.stats_path" if value.trim_matches('/') == "stats" => {
-            translation.note(Fate::NotNeeded, &what, "Shoal serves them there");
+            translation.note(Omission::NotNeeded, &what, "Shoal serves them there");
         }
         "access.stats_path" => without("Shoal serves statistics at /stats, which a proxy can rename or hide"),
         "access.proxy" => {
@@ -104,7 +104,7 @@ fn take(key: &str, value: &str, root: Option<&str>, translation: &mut Translatio
         }
         "tracker.rootdir" => {
             let reason = "the sandbox of Shoal permits only the files of its configuration; paths of lists were completed";
-            translation.note(Fate::NotNeeded, &what, reason);
+            translation.note(Omission::NotNeeded, &what, reason);
         }
         "tracker.user" => translation.take(&what, "process.user", value),
         "tracker.redirect_url" => without("Shoal has no page at /; a proxy in front can redirect it"),
@@ -114,7 +114,7 @@ fn take(key: &str, value: &str, root: Option<&str>, translation: &mut Translatio
                 Some(near) => format!("no version of opentracker has this key; did you mean {near}?"),
                 None => "no version of opentracker has this key, so it had no effect".to_owned(),
             };
-            translation.note(Fate::Unknown, key, &advice);
+            translation.note(Omission::Unknown, key, &advice);
         }
     }
 }

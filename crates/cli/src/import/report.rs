@@ -2,16 +2,16 @@
 
 use core::fmt::Write;
 
-use super::translation::{Fate, Note, Translation};
+use super::translation::{Note, Omission, Translation};
 
 /// The longest line of a comment.
 const COLUMNS_MAX: usize = 120;
 
 /// The groups of notes at the end of the configuration.
-const GROUPS: [(Fate, &str); 3] = [
-    (Fate::Unknown, "Unknown keys, which had no effect:"),
-    (Fate::NoCounterpart, "Without a counterpart:"),
-    (Fate::NotNeeded, "Not needed:"),
+const GROUPS: [(Omission, &str); 3] = [
+    (Omission::Unknown, "Unknown keys, which had no effect:"),
+    (Omission::NoCounterpart, "Without a counterpart:"),
+    (Omission::NotNeeded, "Not needed:"),
 ];
 
 /// Returns the configuration, which the command made.
@@ -32,8 +32,8 @@ pub(super) fn configuration(translation: &Translation, command: &str) -> String 
             let _ = writeln!(text, "#{} {hash}", list.word);
         }
     }
-    for (fate, title) in GROUPS {
-        let notes: Vec<&Note> = of(translation, fate).collect();
+    for (omission, title) in GROUPS {
+        let notes: Vec<&Note> = of(translation, omission).collect();
         if !notes.is_empty() {
             let _ = write!(text, "\n# {title}\n");
         }
@@ -46,27 +46,27 @@ pub(super) fn configuration(translation: &Translation, command: &str) -> String 
 
 /// Returns the summary for standard error: the numbers, and everything that needs the operator.
 pub(super) fn summary(translation: &Translation) -> String {
-    let count = |fate| of(translation, fate).count();
+    let count = |omission| of(translation, omission).count();
     let mut text = format!(
         "{} taken over, {} not needed, {} without a counterpart",
         translation.taken,
-        count(Fate::NotNeeded),
-        count(Fate::NoCounterpart)
+        count(Omission::NotNeeded),
+        count(Omission::NoCounterpart)
     );
-    if count(Fate::Unknown) > 0 {
-        let _ = write!(text, ", {} unknown", count(Fate::Unknown));
+    if count(Omission::Unknown) > 0 {
+        let _ = write!(text, ", {} unknown", count(Omission::Unknown));
     }
     for words in &translation.warnings {
         let _ = write!(text, "\n  attention: {words}");
     }
-    for Note { what, advice, .. } in of(translation, Fate::Unknown) {
+    for Note { what, advice, .. } in of(translation, Omission::Unknown) {
         let _ = write!(text, "\n  {what}: {advice}");
     }
     text
 }
 
-fn of(translation: &Translation, fate: Fate) -> impl Iterator<Item = &Note> {
-    translation.notes.iter().filter(move |note| note.fate == fate)
+fn of(translation: &Translation, omission: Omission) -> impl Iterator<Item = &Note> {
+    translation.notes.iter().filter(move |note| note.omission == omission)
 }
 
 /// Formats a text as comments. Control characters become spaces, so that no value of the file leaves the comment.

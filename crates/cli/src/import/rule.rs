@@ -5,9 +5,9 @@ use shoal_config::{Setting, nearest};
 
 use super::Source;
 use super::document::Document;
-use super::translation::{Fate, Translation};
+use super::translation::{Omission, Translation};
 
-/// What becomes of a key.
+/// The outcome for a key.
 #[derive(Clone, Copy)]
 pub(super) enum Rule {
     /// Its value is that of a key of Shoal, once converted.
@@ -44,7 +44,7 @@ pub(super) fn apply(
             known += 1;
             apply_one(rule, &path, &value, translation);
         } else {
-            translation.note(Fate::Unknown, &path, &unknown(source, rules, &pattern));
+            translation.note(Omission::Unknown, &path, &unknown(source, rules, &pattern));
         }
     }
     known
@@ -79,16 +79,16 @@ fn apply_one(rule: Rule, path: &str, value: &Value, translation: &mut Translatio
             Some(setting) => translation.take(path, key, setting),
             None => {
                 let advice = format!("{key} keeps its default, because this is not a value for {path}");
-                translation.note(Fate::NoCounterpart, &what, &advice);
+                translation.note(Omission::NoCounterpart, &what, &advice);
             }
         },
-        Rule::NotNeeded(reason) => translation.note(Fate::NotNeeded, &what, reason),
-        Rule::NoCounterpart(advice) => translation.note(Fate::NoCounterpart, &what, advice),
+        Rule::NotNeeded(reason) => translation.note(Omission::NotNeeded, &what, reason),
+        Rule::NoCounterpart(advice) => translation.note(Omission::NoCounterpart, &what, advice),
         Rule::Secret(advice) => {
-            translation.note(Fate::NoCounterpart, &format!("{path} = (hidden)"), advice);
+            translation.note(Omission::NoCounterpart, &format!("{path} = (hidden)"), advice);
         }
-        Rule::Off(reason, _) if is_off(value) => translation.note(Fate::NotNeeded, &what, reason),
-        Rule::Off(_, advice) => translation.note(Fate::NoCounterpart, &what, advice),
+        Rule::Off(reason, _) if is_off(value) => translation.note(Omission::NotNeeded, &what, reason),
+        Rule::Off(_, advice) => translation.note(Omission::NoCounterpart, &what, advice),
     }
 }
 

@@ -4,7 +4,7 @@ use super::address::Protocol;
 use super::document::Document;
 use super::rule::Rule::{self, Key, NoCounterpart, NotNeeded, Off, Secret};
 use super::rule::{Rules, apply, log_level, number, shown};
-use super::translation::{Fate, Translation};
+use super::translation::{Omission, Translation};
 use super::{ODD, Source, some_are_known};
 
 const RULES: [(&str, Rule); 19] = [
@@ -109,7 +109,7 @@ fn take_policy(document: &mut Document, translation: &mut Translation) {
         let advice = "Shoal has tokens that a site signs in place of keys in a database (docs/tokens.md); until tokens.jwks \
                       is set, it serves everyone";
         translation.warn(&format!("core.private has no counterpart: {advice}"));
-        translation.note(Fate::NoCounterpart, "core.private = true", advice);
+        translation.note(Omission::NoCounterpart, "core.private = true", advice);
     }
     if document.take_true("core.net.on_reverse_proxy") {
         translation.trust_proxy("core.net.on_reverse_proxy", "x-forwarded-for");
@@ -123,6 +123,10 @@ fn take_policy(document: &mut Document, translation: &mut Translation) {
         && address != "0.0.0.0"
     {
         let advice = "a peer has the address that its announce comes from; address.private says what becomes of private ones";
-        translation.note(Fate::NoCounterpart, &format!("core.net.external_ip = {}", shown(&address)), advice);
+        translation.note(
+            Omission::NoCounterpart,
+            &format!("core.net.external_ip = {}", shown(&address)),
+            advice,
+        );
     }
 }

@@ -11,7 +11,7 @@ use super::address::{Listeners, Protocol, on_this_host};
 
 /// Why a key of the file has no value in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Omission {
     /// Shoal does the same without a key.
     NotNeeded,
     /// Shoal cannot do it, or does it in another way.
@@ -23,7 +23,7 @@ pub(super) enum Fate {
 /// A key of the file that is not taken over.
 #[derive(Debug)]
 pub(super) struct Note {
-    pub(super) fate: Fate,
+    pub(super) omission: Omission,
     /// The key, with its value unless that is secret.
     pub(super) what: String,
     /// The reason, and what to do instead.
@@ -42,7 +42,7 @@ pub(super) struct InlineList {
 #[derive(Debug, Default)]
 pub(super) struct Translation {
     pub(super) draft: Draft,
-    /// What each key was made from.
+    /// The keys of the file, or the reason, from which each key was made.
     pub(super) origins: BTreeMap<String, String>,
     /// The items of each list so far.
     lists: BTreeMap<String, Vec<String>>,
@@ -70,7 +70,7 @@ impl Translation {
         let mut alone = Draft::default();
         if let Err(accepts) = alone.set(key, setting.clone()) {
             let advice = format!("{key} keeps its default, because it accepts {accepts}");
-            return self.note(Fate::NoCounterpart, what, &advice);
+            return self.note(Omission::NoCounterpart, what, &advice);
         }
         match self.draft.value(key) {
             None => self.put(key, setting, self.named(what)),
@@ -78,7 +78,7 @@ impl Translation {
             Some(first) => {
                 let origin = self.origins.get(key).map_or("", String::as_str);
                 let advice = format!("{key} is one value for the whole tracker, here {first} ({origin})");
-                return self.note(Fate::NoCounterpart, what, &advice);
+                return self.note(Omission::NoCounterpart, what, &advice);
             }
         }
         self.taken += 1;
@@ -93,7 +93,7 @@ impl Translation {
             if let Err(accepts) = self.draft.set(key, setting) {
                 list.pop();
                 let advice = format!("{item} is left out, because {key} accepts {accepts}");
-                return self.note(Fate::NoCounterpart, what, &advice);
+                return self.note(Omission::NoCounterpart, what, &advice);
             }
         }
         let what = self.named(what);
@@ -120,8 +120,8 @@ impl Translation {
     }
 
     /// Notes a key that is not taken over.
-    pub(super) fn note(&mut self, fate: Fate, what: &str, advice: &str) {
-        self.notes.push(Note { fate, what: self.named(what), advice: advice.to_owned() });
+    pub(super) fn note(&mut self, omission: Omission, what: &str, advice: &str) {
+        self.notes.push(Note { omission, what: self.named(what), advice: advice.to_owned() });
     }
 
     /// Adds words for the top of the file and for standard error.
@@ -148,7 +148,7 @@ impl Translation {
         let origin = self.named(what);
         match self.listeners.add(protocol, &origin, address, is_dual) {
             Ok(()) => self.taken += 1,
-            Err(fault) => self.note(Fate::NoCounterpart, &format!("{what} = {address:?}"), fault),
+            Err(fault) => self.note(Omission::NoCounterpart, &format!("{what} = {address:?}"), fault),
         }
     }
 
@@ -170,7 +170,7 @@ impl Translation {
     pub(super) fn control(&mut self, what: &str, address: &str) {
         let Some(local) = on_this_host(address) else {
             return self.note(
-                Fate::NoCounterpart,
+                Omission::NoCounterpart,
                 &format!("{what} = {address:?}"),
                 "not an address with a port",
             );
@@ -258,7 +258,7 @@ impl Translation {
             let origin = self.origins.remove(key).unwrap_or_default();
             self.draft.remove(key);
             self.file.clear();
-            self.note(Fate::NoCounterpart, &format!("{origin}, as {key} = {value}"), &fault);
+            self.note(Omission::NoCounterpart, &format!("{origin}, as {key} = {value}"), &fault);
         }
     }
 
