@@ -252,6 +252,7 @@ fn report(pages: &[Page]) {
         left_out.iter().filter_map(|(page, left)| Some((page, left, left.reason.as_ref()?))).collect();
     println!("{} blocks without a test:", untested.len());
     for (page, left, reason) in untested {
-        println!("  {}:{}: {reason}: {}", page.path.display(), left.line, left.text);
+        let path = page.path.strip_prefix(root()).unwrap().display();
+        println!("  {path}:{}: {reason}: {}", left.line, left.text);
     }
 }
