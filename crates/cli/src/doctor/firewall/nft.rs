@@ -169,7 +169,7 @@ mod tests {
                 "{{\"set\": {{{place}, \"name\": \"open\", \"elem\": [80, {{\"range\": [6000, 7000]}}]}}}}"
             ),
         ];
-        let rule = |chain, expressions| {
+        let rule = |chain: &str, expressions: &str| {
             format!("{{\"rule\": {{{place}, \"chain\": \"{chain}\", \"expr\": [{expressions}]}}}}")
         };
         objects.extend(rules.iter().map(|expressions| rule("input", expressions)));
