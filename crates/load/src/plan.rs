@@ -113,7 +113,7 @@ pub struct Sources {
     pub sockets_per_worker: NonZeroUsize,
 }
 
-/// What decides when a request leaves.
+/// The rule by which requests leave.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Pace {
@@ -144,9 +144,9 @@ pub struct Stop {
 pub struct PlanError {
     /// The value at fault.
     pub what: &'static str,
-    /// What it is.
+    /// Its present content.
     pub found: String,
-    /// What is accepted.
+    /// The accepted values.
     pub accepted: String,
 }
 

@@ -49,10 +49,10 @@ pub struct Report {
     pub peers_per_announce: f64,
     /// The average size of the reply to an announce.
     pub announce_reply_bytes: f64,
-    /// What became of the connections, over TCP.
+    /// The connections, over TCP.
     #[serde(default)]
     pub connections: Option<Connections>,
-    /// What became of offers and answers, over WebSocket.
+    /// Offers and answers, over WebSocket.
     #[serde(default)]
     pub relays: Option<Relays>,
     /// The time from request to reply. In an open loop, it begins when the request should have left.
@@ -65,7 +65,7 @@ pub struct Report {
     pub generator_cpu_s: f64,
     /// The share of time, 0 to 1, in which the busiest worker was busy, or waited for a busy processor.
     pub generator_busy: f64,
-    /// What limited the throughput.
+    /// The cause that limited the throughput.
     pub verdict: Bottleneck,
     /// Whether the run ended early, by the user or because of `failure`.
     pub ended_early: bool,
@@ -105,7 +105,7 @@ pub struct WrongReplies {
     pub implausible: u64,
 }
 
-/// What became of the connections.
+/// The connections of a run, and their ends.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Connections {
     /// Connections that became able to carry requests.
@@ -224,7 +224,7 @@ pub struct Percentile {
     pub latency_us: f64,
 }
 
-/// What limited the throughput of a run.
+/// The cause that limited the throughput of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {

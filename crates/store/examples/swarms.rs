@@ -30,7 +30,7 @@ fn announce(
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // At most 256 MiB. A tracker draws the key at random, so that nobody can aim at one place of a table.
+    // At most 256 MiB. A tracker draws the key at random, so that no client can aim at one place of a table.
     let store = Store::new(&Settings::new(256 << 20, PEER_TIMEOUT_S, [1, 2, 3, 4]))?;
     let mut rng = Rng::with_seed(5);
     let rejected = |rejection| format!("the peer was not stored: {rejection:?}");

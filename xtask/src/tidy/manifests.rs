@@ -18,7 +18,7 @@ const INHERITED: [(&str, &str); 3] = [
     ("\npublish.workspace = true\n", "`publish = false`; a crate for others has `publish = true`"),
 ];
 
-/// What a crate for others has, because its users have nothing but its package.
+/// The keys of a crate for others, whose users have nothing but its package.
 const FOR_OTHERS: [&str; 3] = ["\nreadme = \"README.md\"\n", "\nkeywords = [", "\ncategories = ["];
 
 pub(super) fn check(file: &File, findings: &mut Vec<Finding>) {

@@ -35,7 +35,7 @@ pub struct Herd {
     pub retries_max: u8,
 }
 
-/// What became of the clients.
+/// The clients of a herd, by outcome.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HerdReport {
     /// The number of clients.

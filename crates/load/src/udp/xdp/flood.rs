@@ -27,7 +27,7 @@ pub struct Flood {
     pub duration: Duration,
 }
 
-/// What became of the connects.
+/// The connects of a flood, and their replies.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FloodReport {
     /// Connects that were sent, or were lost because the queue of the interface was full.
