@@ -1,5 +1,6 @@
 //! Certificates that the tracker obtains itself: the keys that follow from its domains, and the command line that sets
 //! them.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::ffi::OsString;
 use std::path::Path;
