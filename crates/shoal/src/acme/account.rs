@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -104,7 +104,7 @@ fn external_key(config: &AcmeConfig) -> Result<Option<ExternalAccountKey>, Fault
 }
 
 /// Reads the key of the external account, to check it as well. The error names the key of the configuration.
-pub(super) fn read_key(file: &PathBuf) -> Result<Vec<u8>, String> {
+pub(super) fn read_key(file: &Path) -> Result<Vec<u8>, String> {
     let fault = |fault: &str| format!("acme.external_account_key_file = {file:?}: {fault}");
     let text = shoal_base::file::read_text(file, FILE_BYTES_MAX);
     let text = text.map_err(|error| fault(&format!("it cannot be read: {error}")))?;

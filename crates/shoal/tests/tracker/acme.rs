@@ -1,8 +1,8 @@
 //! Certificates that the tracker obtains by itself, from a real certificate authority (Pebble).
 
 use std::fs::{self, OpenOptions};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -192,11 +192,7 @@ fn refused_nonces_are_replaced() {
     place.pebble.run().unwrap();
     let tracker = place.start();
     tracker.wait_for_line("a certificate was issued");
-    assert!(
-        place.pebble.log().contains("badNonce") || place.pebble.log().contains("nonce"),
-        "{}",
-        place.pebble.log()
-    );
+    assert!(place.pebble.log().contains("reject 20%"), "{}", place.pebble.log());
 }
 
 #[test]
@@ -249,7 +245,9 @@ fn start_limited_authority(folder: &Path) -> (String, PathBuf) {
             // The client may have gone.
             let _ = write!(stream, "HTTP/1.1 {status}\r\n{fields}\r\nContent-Length: {length}\r\n\r\n{body}");
             stream.conn.send_close_notify();
-            let _ = stream.flush();
+            let _ = stream.flush().and_then(|()| stream.sock.shutdown(Shutdown::Write));
+            // Input that nothing reads would reset the connection, and the response with it.
+            let _ = io::copy(&mut stream.sock, &mut io::sink());
         }
     });
     (format!("{url}/dir"), files.chain)
