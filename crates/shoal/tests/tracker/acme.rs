@@ -109,10 +109,10 @@ fn a_tracker_obtains_its_certificate_and_keeps_it() {
         assert_eq!(mode(&place.state.path().join(file)), 0o600, "{file}");
     }
     // The one that every client sees is the one whose end the metrics tell.
-    let metrics = Web::connect(tracker.control, false).get("/metrics").body;
-    let metrics = String::from_utf8(metrics).unwrap();
-    assert!(metrics.contains("shoal_certificate_expiry_timestamp_seconds{file=\""), "{metrics}");
-    assert!(metrics.contains("acme.pem"), "{metrics}");
+    let file = format!("file=\"{}\"", place.certificate_file().display());
+    let [start_s, end_s] = ["start", "expiry"]
+        .map(|time| tracker.metric(&format!("shoal_certificate_{time}_timestamp_seconds"), &[&file]));
+    assert!(start_s < end_s, "{start_s} to {end_s}");
     drop(tracker);
     // A restart serves it at once, without the certificate authority.
     place.pebble.end();
@@ -343,6 +343,7 @@ fn a_full_disk_loses_no_certificate() {
     let mut file = OpenOptions::new().create_new(true).append(true).open(&filler).unwrap();
     while file.write_all(&[0; 4096]).is_ok() {}
     file.set_len(file.metadata().unwrap().len() - 4096).unwrap();
+    drop(file);
     place.pebble.run().unwrap();
     tracker.signal(Signal::SIGHUP);
     let reason = failure(&tracker, "there is no certificate yet");
