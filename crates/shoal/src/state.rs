@@ -13,6 +13,7 @@
 //! | `swarms.refused` | a snapshot that could not be read at all |
 //! | `keys` | the secret keys, for the owner only |
 //! | `tickets` | the secret keys of TLS tickets, for the owner only |
+//! | `acme-account`, `acme.pem` | the account and the certificate of `crate::acme`, for the owner only |
 //! | `lock` | locked by the tracker that uses the directory |
 
 mod keys;

@@ -85,7 +85,7 @@ impl Pebble {
         let [acme, management, dns, dns_management] = self.ports;
         let here = |port: u16| format!("127.0.0.1:{port}");
         let mut names = process::command(&tools::pebble("pebble-challtestsrv")?);
-        names.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-dns01", &here(dns)]);
+        names.args(["-defaultIPv4", "127.0.0.1", "-defaultIPv6", "", "-dnsserver", &here(dns)]);
         names.args([
             "-management",
             &here(dns_management),

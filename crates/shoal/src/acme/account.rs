@@ -1,8 +1,8 @@
-//! The account at the certificate authority, which is kept with its key in a file of the state.
+//! The account at the certificate authority, which is retained with its key in a file of the state.
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -27,9 +27,9 @@ pub(super) async fn open(
     retry_after: &RetryAfter,
 ) -> Result<Account, Fault> {
     let builder = Account::builder_with_http(Box::new(Client::new(retry_after.clone())));
-    let kept = read(file)?;
+    let retained = read(file)?;
     let shared = challenges.account().map(|account| account.credentials);
-    let mut known = shared.into_iter().chain(kept.clone()).filter_map(|text| {
+    let mut known = shared.into_iter().chain(retained.clone()).filter_map(|text| {
         let credentials = credentials(config, &text)?;
         Some((text, credentials))
     });
@@ -42,7 +42,7 @@ pub(super) async fn open(
             (text, account)
         }
     };
-    if kept.as_ref() != Some(&text) {
+    if retained.as_ref() != Some(&text) {
         let write = replace(file, |mut new| new.write_all(text.as_bytes()).map(|()| (new, ())));
         write.map_err(|error| Fault::file(file, &error))?;
     }
@@ -104,7 +104,7 @@ fn external_key(config: &AcmeConfig) -> Result<Option<ExternalAccountKey>, Fault
 }
 
 /// Reads the key of the external account, to check it as well. The error names the key of the configuration.
-pub(super) fn read_key(file: &PathBuf) -> Result<Vec<u8>, String> {
+pub(super) fn read_key(file: &Path) -> Result<Vec<u8>, String> {
     let fault = |fault: &str| format!("acme.external_account_key_file = {file:?}: {fault}");
     let text = shoal_base::file::read_text(file, FILE_BYTES_MAX);
     let text = text.map_err(|error| fault(&format!("it cannot be read: {error}")))?;

@@ -27,31 +27,24 @@ pub(super) async fn obtain(
 ) -> Result<String, Fault> {
     let names = config.domains.iter().map(|domain| Identifier::Dns(domain.as_str().to_owned()));
     let identifiers: Vec<Identifier> = names.collect();
-    let mut new = NewOrder::new(&identifiers);
-    if let Some(profile) = &config.profile {
-        new = new.profile(profile.as_str());
-    }
+    let new = || {
+        let new = NewOrder::new(&identifiers);
+        config.profile.iter().fold(new, |new, profile| new.profile(profile.as_str()))
+    };
     // A certificate that was replaced already cannot be replaced again.
-    let order = match replaced {
-        Some(replaced) => match account.new_order(&clone_of(&identifiers, config).replaces(replaced)).await {
-            Ok(order) => Ok(order),
-            Err(_) => account.new_order(&new).await,
-        },
-        None => account.new_order(&new).await,
+    let replacement = match replaced {
+        Some(replaced) => account.new_order(&new().replaces(replaced)).await.ok(),
+        None => None,
+    };
+    let order = match replacement {
+        Some(order) => Ok(order),
+        None => account.new_order(&new()).await,
     };
     let mut order = order?;
     let outcome = complete(&mut order, kind, challenges).await;
     // Only an answer needs a certificate, which might not be made.
     let _is_empty = challenges.replace_tls(&[]);
     outcome
-}
-
-fn clone_of<'o>(identifiers: &'o [Identifier], config: &'o AcmeConfig) -> NewOrder<'o> {
-    let new = NewOrder::new(identifiers);
-    match &config.profile {
-        Some(profile) => new.profile(profile.as_str()),
-        None => new,
-    }
 }
 
 async fn complete(order: &mut Order, kind: &ChallengeType, challenges: &Challenges) -> Result<String, Fault> {
@@ -63,6 +56,9 @@ async fn complete(order: &mut Order, kind: &ChallengeType, challenges: &Challeng
     match order.poll_ready(&POLLS).await {
         Ok(OrderStatus::Ready) => {}
         Ok(_) => return Err(Fault::NotShown(reason(order).await)),
+        Err(_) if order.state().status == OrderStatus::Invalid => {
+            return Err(Fault::NotShown(reason(order).await));
+        }
         Err(error) => return Err(error.into()),
     }
     let key = order.finalize().await?;
