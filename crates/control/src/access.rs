@@ -15,7 +15,7 @@ use shoal_runtime::lists::{ListControl, ListSources};
 /// Maximum time for a request that reads the lists. The reading continues beyond it.
 const LISTS_TIME_MAX: Duration = Duration::from_secs(12);
 
-/// The lists with their sources and faults, as `shoal access status` shows them. Members may be added.
+/// The lists with their sources and faults, as `shoal access reload` prints them. Members may be added.
 #[utoipa::path(
     get, path = "/access", tag = "lists", security(("token" = ["read"])),
     responses(
