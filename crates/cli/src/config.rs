@@ -5,7 +5,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use shoal_config::Use;
 use shoal_runtime::failure::Failure;
 
-/// What to print. Without any of these, it is the short file.
+/// The text to print. Without any of these, it is the short file.
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct Print {

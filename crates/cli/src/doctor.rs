@@ -1,7 +1,7 @@
 //! `shoal doctor`: what of this machine keeps a tracker with this configuration from serving well, and what to do about it.
 //!
-//! It reads system files, the running tracker's among them, and changes nothing. Each module looks at one subject. What
-//! the tracker warns about in its log comes from the same code and in the same words (`shoal_runtime::advice`). Where the
+//! It reads system files, the running tracker's among them, and changes nothing. Each module looks at one subject. The
+//! warnings of the tracker's own log come from the same code and have the same words (`shoal_runtime::advice`). Where the
 //! user may not look, a finding says so.
 
 mod addresses;

@@ -1,4 +1,4 @@
-//! What `shoal health` and `shoal doctor` find, as text for people and as JSON for scripts.
+//! The findings of `shoal health` and `shoal doctor`, as text for people and as JSON for scripts.
 
 use core::fmt::Write;
 use std::process::ExitCode;
@@ -22,11 +22,11 @@ pub(crate) enum Level {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
-    /// What was looked at, in one word.
+    /// The subject, in one word.
     pub(crate) subject: &'static str,
-    /// What was found, in one line.
+    /// The observation, in one line.
     pub(crate) found: String,
-    /// What to do about it, in one line: a command if there is one.
+    /// The remedy, in one line: a command if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) action: Option<String>,
 }

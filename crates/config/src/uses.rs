@@ -3,7 +3,7 @@
 //! They are written by hand, because their reasons belong to a use and not to a key. The tests read them as a tracker
 //! does, also with each line that a file suggests in a comment.
 
-/// What a tracker is used for.
+/// A use of a tracker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
     /// Everyone announces any torrent.

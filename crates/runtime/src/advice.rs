@@ -8,11 +8,11 @@ use anyhow::anyhow;
 use shoal_net::stream::{ListenAddress, ListenError};
 use shoal_net::{BindError, BufferShortfall, Unsupported};
 
-/// What it means if the kernel caps a socket buffer.
+/// The consequence of a socket buffer that the kernel caps.
 pub const BUFFERS_SMALL: &str =
     "the kernel grants smaller socket buffers than configured, so that datagrams of bursts are lost sooner";
 
-/// What it means if the kernel grants no huge pages, and the command that changes it.
+/// The consequence of a kernel that grants no huge pages, and the command that changes it.
 pub const HUGE_PAGES_OFF: &str = "huge pages are off, which makes large stores slower";
 /// See [`HUGE_PAGES_OFF`].
 pub const PERMIT_HUGE_PAGES: &str = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled";

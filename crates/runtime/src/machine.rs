@@ -1,4 +1,4 @@
-//! What the system files of the machine say about its memory, below a root directory that tests can choose.
+//! The memory of the machine by its system files, below a root directory that tests can choose.
 
 use std::fs;
 use std::path::Path;

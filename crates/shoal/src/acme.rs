@@ -94,7 +94,7 @@ pub(crate) struct Renewal {
     failures: u32,
 }
 
-/// What an attempt was about.
+/// The subject of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     First,

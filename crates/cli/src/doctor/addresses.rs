@@ -15,7 +15,7 @@ const SCOPE_GLOBAL: &str = "00";
 const ROUTE_UP: u32 = 0x0001;
 const ROUTE_REJECT: u32 = 0x0200;
 
-/// What the host has of a family.
+/// The addresses and routes that the host has of a family.
 struct Family {
     name: &'static str,
     all: &'static str,

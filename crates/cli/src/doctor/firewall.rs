@@ -26,10 +26,10 @@ pub(super) struct Packet {
     pub(super) is_v6: bool,
 }
 
-/// What a rule asks about a packet.
+/// A question of a rule about a packet.
 type Condition = Box<dyn Fn(&Packet) -> Option<bool>>;
 
-/// What a rule does.
+/// The effect of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Verdict {
     Accept,
@@ -80,7 +80,7 @@ pub(super) struct Rules {
     unread: Option<String>,
 }
 
-/// What became of a packet so far.
+/// The fate of a packet so far.
 #[derive(Default)]
 struct Seen {
     /// Whether a rule whose conditions are not all known accepts the packet, drops it, or exempts it from tracking.

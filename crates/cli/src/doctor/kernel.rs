@@ -1,4 +1,4 @@
-//! What the kernel offers: io_uring, and the two parts of the sandbox.
+//! Features of the kernel: io_uring, and the two parts of the sandbox.
 
 use shoal_config::{Config, DatagramBackend};
 use shoal_net::Backend;

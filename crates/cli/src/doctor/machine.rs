@@ -1,4 +1,4 @@
-//! What the doctor may look at: the system files below a root, and the questions that only the kernel or a program answers.
+//! The sources of the doctor: the system files below a root, and the questions that only the kernel or a program answers.
 //!
 //! Tests give it a made-up tree and made-up answers.
 

@@ -15,7 +15,7 @@ const SUBJECT: &str = "xdp";
 /// The kernel that lets an upgraded tracker go on with the sockets of the running one.
 const LINUX: (u32, u32) = (6, 4);
 
-/// What many drivers permit for XDP at most.
+/// The limit of many drivers for XDP.
 const MTU_MAX: u32 = 3498;
 
 /// The capabilities of `linux/capability.h` that the data path takes at the start.

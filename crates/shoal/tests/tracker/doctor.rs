@@ -10,7 +10,7 @@ use shoal_testkit::process::remove_settings;
 
 use crate::kit::harness::{Tracker, run};
 
-/// What the command has found, as JSON.
+/// The findings of the command, as JSON.
 struct Examined {
     code: Option<i32>,
     findings: Vec<Value>,

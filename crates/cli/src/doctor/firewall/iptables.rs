@@ -61,7 +61,7 @@ fn rule(text: &str) -> Option<Rule> {
                     "DROP" | "REJECT" => Some(Verdict::Drop),
                     "RETURN" => Some(Verdict::Return),
                     "NOTRACK" => Some(Verdict::NoTrack),
-                    // What it does follows.
+                    // Its effect follows.
                     "CT" => None,
                     "LOG" | "MARK" | "CONNMARK" | "DNAT" | "SNAT" | "MASQUERADE" | "REDIRECT" => return None,
                     chain => Some(Verdict::Jump(chain.to_owned())),
