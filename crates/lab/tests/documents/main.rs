@@ -52,7 +52,7 @@ const SMALLER: [(&str, &str); 5] = [
 const PLACE: &str = r#"
 set -e
 mount -t tmpfs none "$1"/layers
-for directory in etc var usr/local root run; do
+for directory in etc var usr root run; do
     mkdir -p "$1/layers/$directory/upper" "$1/layers/$directory/work"
     mount -t overlay overlay -o "lowerdir=/$directory,upperdir=$1/layers/$directory/upper,workdir=$1/layers/$directory/work" "/$directory"
 done
