@@ -42,6 +42,8 @@ pub(crate) fn run() -> Result<()> {
 pub(crate) fn build() -> Result<()> {
     title("build");
     shell::run(nextest("run")?.args(BUILT).arg("--no-run"))?;
+    // Makes the manual pages of the Debian package. As one of the workspace, it shares the dependencies of the tests.
+    shell::run(&mut cargo(&["build", "--workspace", "--locked", "--example", "manual"]))?;
     let mut list = nextest("list")?;
     let binaries =
         output(list.args(BUILT).args(["--list-type", "binaries-only", "--message-format", "json"]))?;

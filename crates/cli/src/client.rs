@@ -105,7 +105,7 @@ impl Endpoint {
     pub(crate) fn of(config: &Config) -> Result<Self, ClientError> {
         let address = config.control.listen.filter(|address| address.port() != 0).ok_or_else(|| {
             ClientError::Options(
-                "control.listen is \"\" or has port 0, so this command cannot ask the tracker; set it, such as 127.0.0.1:6970"
+                "control.listen is \"\" or has port 0, so this command cannot ask the tracker; set it, such as 127.0.0.1:6970 (SIGHUP makes any tracker reload)"
                     .to_owned(),
             )
         })?;

@@ -1,6 +1,6 @@
 //! `shoal config import`: a configuration of Shoal, made from one of another tracker.
 //!
-//! Each importer knows the keys of one tracker and what becomes of them. A [`Translation`] collects the result, and
+//! Each importer knows the keys of one tracker and what becomes of them. A `Translation` collects the result, and
 //! `report` prints it. The facts about the other trackers are those of the versions that the tests name.
 
 mod address;

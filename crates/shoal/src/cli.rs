@@ -117,7 +117,7 @@ const HELP: &str = "\
 Examples:
   shoal                                 start with the defaults
   shoal config > shoal.toml             write a short configuration file to edit
-  shoal config --for public             print a file for a use; --all has every key
+  shoal config --for public             a file for a use; --all has every key
   shoal config check shoal.toml         check it
   shoal config import --help            make one from that of another tracker
   shoal doctor                          check this machine

@@ -41,6 +41,9 @@ fn assert_confined(bundle: &Bundle) {
 /// The last process that serves is another one than before, and the container goes on.
 fn assert_upgraded(tracker: &Tracker, upgrades: usize) {
     eventually("the successor serves", || (tracker.successors().len() == upgrades).then_some(()));
+    // Until then, its end would be known to the old process only.
+    let ended = || tracker.log().matches("the old process has ended").count();
+    eventually("the old process has ended", || (ended() == upgrades).then_some(()));
     assert_eq!(announce_over_every_protocol(tracker), ["", "", ""]);
     assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(7)])[0].seeders, 1, "{}", tracker.log());
 }
