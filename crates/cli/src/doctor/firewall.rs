@@ -40,6 +40,8 @@ enum Verdict {
     Jump(String),
     /// Goes to a chain, and does not come back.
     Goto(String),
+    /// Depends on a map that is not followed.
+    Unknown,
 }
 
 struct Rule {
@@ -157,17 +159,27 @@ impl Table {
     /// Follows a packet through a chain. Returns the verdict that ends its way, unless it comes to the end of the chain.
     fn walk(&self, name: &str, packet: &Packet, seen: &mut Seen, depth: u32) -> Option<Verdict> {
         let rules = self.chains.get(name).filter(|_| depth < DEPTH_MAX).map(|chain| &chain.rules)?;
+        let mut may_have_returned = false;
         for Rule { conditions, verdict } in rules {
             let answers: Vec<Option<bool>> = conditions.iter().map(|asks| asks(packet)).collect();
             if answers.contains(&Some(false)) {
                 continue;
             }
-            let is_certain = !answers.contains(&None);
+            // A packet that may have left the chain does not certainly come to the rules below.
+            let is_certain = !may_have_returned && !answers.contains(&None);
             let ends = match verdict {
                 Verdict::Jump(to) | Verdict::Goto(to) => {
+                    let was_exempt = seen.is_exempt;
                     let ends = self.walk(to, packet, seen, depth + 1);
-                    if ends.is_none() && is_certain && matches!(verdict, Verdict::Goto(_)) {
-                        return None;
+                    if !is_certain {
+                        seen.may_exempt |= seen.is_exempt;
+                        seen.is_exempt = was_exempt;
+                    }
+                    if ends.is_none() && matches!(verdict, Verdict::Goto(_)) {
+                        if is_certain {
+                            return None;
+                        }
+                        may_have_returned = true;
                     }
                     ends
                 }
@@ -177,7 +189,14 @@ impl Table {
                     None
                 }
                 Verdict::Return if is_certain => return None,
-                Verdict::Return => None,
+                Verdict::Return => {
+                    may_have_returned = true;
+                    None
+                }
+                Verdict::Unknown => {
+                    (seen.may_accept, seen.may_drop, seen.may_exempt) = (true, true, true);
+                    None
+                }
                 Verdict::Accept | Verdict::Drop => Some(verdict.clone()),
             };
             match ends {
