@@ -336,6 +336,42 @@ fn files_of_another_tracker_or_format_are_refused() {
     assert!(words.contains("2 trackers for 3 files"), "{words}");
 }
 
+/// A configuration of chihaya with a list of the torrents that it serves.
+fn torrent_approval(whitelist: &str) -> String {
+    format!(
+        "chihaya:\n  udp: {{addr: \":6969\"}}\n  prehooks:\n  - name: torrent approval\n    options: {{whitelist: {whitelist}}}\n"
+    )
+}
+
+#[test]
+fn a_list_of_digits_or_of_one_text_stays_a_restriction() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    for (list, line) in [("[0123456789012345678901234567890123456789]", "0123456789"), ("abc", "abc")] {
+        std::fs::write(&file, torrent_approval(list)).unwrap();
+        let imported = import(&["--from", "chihaya", file.to_str().unwrap()]).unwrap();
+        assert_eq!(shown(&read(&imported).access.torrents_allow), "/etc/shoal/torrents_allow");
+        assert!(imported.configuration.contains(&format!("\n#allow {line}")), "{}", imported.configuration);
+    }
+    std::fs::write(&file, torrent_approval("[]")).unwrap();
+    let imported = import(&["--from", "chihaya", file.to_str().unwrap()]).unwrap();
+    assert_eq!(numbers(&imported), [1, 1, 0]);
+}
+
+#[test]
+fn half_of_a_certificate_does_not_become_a_listener_without_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    let text = "[[udp_trackers]]\n[[http_trackers]]\nbind_address = \"0.0.0.0:7070\"\n\
+                [http_trackers.tsl_config]\nssl_cert_path = \"/a.pem\"\n";
+    std::fs::write(&file, text).unwrap();
+    let imported = import(&["--from", "torrust", file.to_str().unwrap()]).unwrap();
+    let config = read(&imported);
+    assert_eq!((config.http.listen.len(), config.tls.listen.len()), (0, 0));
+    assert!(imported.summary.contains("as tls.listen = "), "{}", imported.summary);
+    assert!(imported.configuration.contains("TLS needs a key as well"), "{}", imported.configuration);
+}
+
 #[test]
 fn values_cannot_leave_their_string_or_comment() {
     let folder = tempfile::tempdir().unwrap();
@@ -344,6 +380,12 @@ fn values_cannot_leave_their_string_or_comment() {
     let imported = import(&["--from", "wt-tracker", file.to_str().unwrap()]).unwrap();
     assert_eq!(read(&imported).udp.listen.len(), 0);
     assert!(!imported.configuration.contains("\nlisten = []\nlisten"), "{}", imported.configuration);
+    let hashes = "[12345678901234567890, \"aaaa\\n[http]\\nfull_scrape = true\\n#\"]";
+    std::fs::write(&file, torrent_approval(hashes)).unwrap();
+    let imported = import(&["--from", "chihaya", file.to_str().unwrap()]).unwrap();
+    assert!(!read(&imported).http.full_scrape);
+    let lines = "\n#allow 12345678901234567890\n#allow aaaahttpfullscrapetrue\n";
+    assert!(imported.configuration.contains(lines), "{}", imported.configuration);
     std::fs::write(&file, "tracker.user x\"\nlisten.tcp 0.0.0.0\n").unwrap();
     let imported = import(&["--from", "opentracker", file.to_str().unwrap()]).unwrap();
     assert_eq!(read(&imported).process.user, None);

@@ -7,6 +7,12 @@ use shoal_session::tls::{Certificate, CertificateFiles};
 
 const DAY_S: u64 = 86_400;
 
+/// The name of the issued certificate in the directory of the state.
+const ISSUED: &str = "acme.pem";
+
+/// The remedy for a certificate that the operator renews.
+pub const RENEW: &str = "renew it and send SIGHUP";
+
 /// With less time left, a renewal is overdue: certificate authorities advise renewal a month before the end. Of a
 /// certificate with a short life, it is a quarter of the life.
 const LEFT_S_MIN: u64 = 14 * DAY_S;
@@ -16,6 +22,11 @@ pub fn files(config: &Config) -> Vec<CertificateFiles> {
     let keys = config.tls.keys.iter().map(|key| Some(key.clone())).chain(std::iter::repeat(None));
     let file = |(chain, key): (&PathBuf, Option<PathBuf>)| CertificateFiles { chain: chain.clone(), key };
     config.tls.certificates.iter().zip(keys).map(file).collect()
+}
+
+/// Returns the file of the certificate that the tracker obtains by itself, with its key.
+pub fn issued_file(config: &Config) -> Option<PathBuf> {
+    config.state.path.as_ref().filter(|_| config.has_acme()).map(|directory| directory.join(ISSUED))
 }
 
 /// Returns the files of the control listener.
@@ -40,13 +51,13 @@ pub fn is_refused(certificate: &Certificate, now_s: u64) -> bool {
         || certificate.not_after_unix_s.is_some_and(|end_s| end_s < now_s)
 }
 
-/// Returns what is wrong with the dates of a certificate, and what to do about it.
-pub fn fault(certificate: &Certificate, now_s: u64) -> Option<String> {
+/// Returns what is wrong with the dates of a certificate, and what to do about it: `remedy`, unless the clock is wrong.
+pub fn fault(certificate: &Certificate, now_s: u64, remedy: &str) -> Option<String> {
     if certificate.not_before_unix_s.is_some_and(|begin_s| now_s < begin_s) {
         return Some("this certificate is not valid yet: clients refuse it (is the clock right?)".to_owned());
     }
     if certificate.not_after_unix_s.is_some_and(|end_s| end_s < now_s) {
-        return Some("this certificate has expired: clients refuse it; renew it and send SIGHUP".to_owned());
+        return Some(format!("this certificate has expired: clients refuse it; {remedy}"));
     }
     let end_s = certificate.not_after_unix_s?;
     let life_s = end_s.saturating_sub(certificate.not_before_unix_s.unwrap_or(0));
@@ -54,7 +65,7 @@ pub fn fault(certificate: &Certificate, now_s: u64) -> Option<String> {
         return None;
     }
     let days_left = (end_s - now_s) / DAY_S;
-    Some(format!("this certificate expires soon (days left: {days_left}); renew it and send SIGHUP"))
+    Some(format!("this certificate expires soon (days left: {days_left}); {remedy}"))
 }
 
 #[cfg(test)]
@@ -79,7 +90,7 @@ mod tests {
             (now_s - 5 * DAY_S, now_s + DAY_S, Some("days left: 1)"), false),
         ] {
             let certificate = certificate(begin_s, end_s);
-            let fault = fault(&certificate, now_s);
+            let fault = fault(&certificate, now_s, RENEW);
             assert_eq!(fault.is_some(), expected.is_some(), "{fault:?}");
             assert!(expected.is_none_or(|expected| fault.unwrap().contains(expected)));
             assert_eq!(is_refused(&certificate, now_s), is_refused_now);

@@ -27,6 +27,7 @@ use std::time::Duration;
 use instant_acme::{Account, ChallengeType, RevocationRequest};
 use shoal_base::transport::stream::ListenAddress;
 use shoal_config::{Config, Listen};
+use shoal_runtime::certificates::issued_file;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::live::Live;
@@ -42,9 +43,8 @@ use crate::certificates::Certificates;
 
 const DAY_S: u64 = 86_400;
 
-/// The names of the files in the directory of the state.
+/// The name of the account in the directory of the state.
 const ACCOUNT: &str = "acme-account";
-const CERTIFICATE: &str = "acme.pem";
 
 /// The port to which certificate authorities connect for TLS-ALPN-01 (RFC 8737, 3).
 const TLS_PORT: u16 = 443;
@@ -65,7 +65,7 @@ const FAILURES_IN_A_ROW_MAX: u32 = 5;
 
 /// Returns the issued certificate for the listeners, if there is a usable one.
 pub(crate) fn certificate(config: &Config) -> Option<CertificateFiles> {
-    issued::files(&file(config, CERTIFICATE)?)
+    issued::files(&issued_file(config)?)
 }
 
 /// Checks the files that the configuration names. The error names the key.
@@ -74,8 +74,9 @@ pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     key.map_or(Ok(()), |file| account::read_key(file).map(drop).map_err(Failure::Configuration))
 }
 
-fn file(config: &Config, name: &str) -> Option<PathBuf> {
-    config.state.path.as_ref().filter(|_| config.has_acme()).map(|directory| directory.join(name))
+/// Returns the file of the account, which is beside the certificate.
+fn account_file(config: &Config) -> Option<PathBuf> {
+    issued_file(config).map(|file| file.with_file_name(ACCOUNT))
 }
 
 /// The task that obtains and renews the certificate.
@@ -114,8 +115,8 @@ impl Renewal {
             challenges: Arc::clone(certificates.server().challenges()?),
             certificates,
             live: Arc::clone(live),
-            account_file: file(config, ACCOUNT)?,
-            certificate_file: file(config, CERTIFICATE)?,
+            account_file: account_file(config)?,
+            certificate_file: issued_file(config)?,
             kinds: kinds(config),
             unwritten: None,
             failures: 0,
@@ -356,8 +357,7 @@ const fn name(kind: &ChallengeType) -> &'static str {
 
 /// Revokes the certificate of a tracker with this configuration, as its account. Returns a text with the next step.
 pub(crate) fn revoke(config: &Config) -> Result<String, Failure> {
-    let (Some(account_file), Some(certificate_file)) = (file(config, ACCOUNT), file(config, CERTIFICATE))
-    else {
+    let (Some(account_file), Some(certificate_file)) = (account_file(config), issued_file(config)) else {
         return Err(Failure::Configuration(
             "acme.domains = []: this tracker has no certificate that it has obtained itself".to_owned(),
         ));

@@ -109,7 +109,7 @@ fn show(server: &Server) {
     for certificate in server.certificates() {
         let (file, names) = (certificate.file.display(), certificate.names.join(" "));
         tracing::info!(%file, names, days_left = certificates::days_left(&certificate, now_s), "certificate");
-        if let Some(fault) = certificates::fault(&certificate, now_s) {
+        if let Some(fault) = certificates::fault(&certificate, now_s, certificates::RENEW) {
             tracing::warn!(%file, "{fault}");
         }
     }

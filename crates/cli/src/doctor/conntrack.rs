@@ -17,8 +17,11 @@ pub(super) fn examine(machine: &Machine, rules: &Rules, listeners: &[Listener]) 
         let is_visible = machine.text("proc/net/dev").is_some();
         return is_visible.then(|| Finding::ok(SUBJECT, "connections are not tracked")).into_iter().collect();
     };
-    let found = format!("the table has {used} of {max} entries");
-    let table = if used.saturating_mul(100) >= max.saturating_mul(FULL_PERCENT) {
+    let found = match max {
+        0 => format!("the table has {used} entries and no limit"),
+        _ => format!("the table has {used} of {max} entries"),
+    };
+    let table = if max > 0 && used.saturating_mul(100) >= max.saturating_mul(FULL_PERCENT) {
         let action = format!(
             "{}, and exempt the ports of the tracker",
             advice::set_sysctl("net.netfilter.nf_conntrack_max", max.saturating_mul(4))
@@ -94,5 +97,7 @@ mod tests {
         made.machine.run = Box::new(|_, _| Err(std::io::ErrorKind::NotFound.into()));
         // Without the rules, nothing is known of the port.
         assert_eq!(levels(&made, &Rules::read(&made.machine)), [Level::Problem]);
+        made.write("proc/sys/net/netfilter/nf_conntrack_max", "0");
+        assert_eq!(levels(&made, &Rules::read(&made.machine)), [Level::Ok]);
     }
 }

@@ -8,6 +8,7 @@ mod iptables;
 mod nft;
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 
 use super::machine::Machine;
 use super::{Listener, ports_for_others};
@@ -40,6 +41,8 @@ enum Verdict {
     Jump(String),
     /// Goes to a chain, and does not come back.
     Goto(String),
+    /// Depends on a map that is not followed.
+    Unknown,
 }
 
 struct Rule {
@@ -95,17 +98,23 @@ impl Rules {
     pub(super) fn read(machine: &Machine) -> Self {
         let mut read = Self { tables: Vec::new(), unread: None };
         let listed = (machine.run)("nft", &["-j", "list", "ruleset"]);
+        let is_absent = listed.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
         match listed.map(|text| nft::parse(&text)) {
             Ok(Some(tables)) => read.tables = tables,
             Ok(None) => read.unread = Some("nft prints no JSON".to_owned()),
             Err(error) => read.unread = Some(format!("nft: {error}")),
         }
-        // Rules with matches of iptables have no JSON, and without nft these are the only ones.
+        // Rules with matches of iptables have no JSON.
+        let mut saved = 0;
         for (program, families) in [("iptables-save", [true, false]), ("ip6tables-save", [false, true])] {
             if let Ok(text) = (machine.run)(program, &[]) {
                 read.tables.extend(iptables::parse(&text, families));
-                read.unread = None;
+                saved += 1;
             }
+        }
+        // Without nft, the rules of both families are all there is. An nft that fails may hide others.
+        if is_absent && saved == 2 {
+            read.unread = None;
         }
         read
     }
@@ -157,17 +166,27 @@ impl Table {
     /// Follows a packet through a chain. Returns the verdict that ends its way, unless it comes to the end of the chain.
     fn walk(&self, name: &str, packet: &Packet, seen: &mut Seen, depth: u32) -> Option<Verdict> {
         let rules = self.chains.get(name).filter(|_| depth < DEPTH_MAX).map(|chain| &chain.rules)?;
+        let mut may_have_returned = false;
         for Rule { conditions, verdict } in rules {
             let answers: Vec<Option<bool>> = conditions.iter().map(|asks| asks(packet)).collect();
             if answers.contains(&Some(false)) {
                 continue;
             }
-            let is_certain = !answers.contains(&None);
+            // A packet that may have left the chain does not certainly come to the rules below.
+            let is_certain = !may_have_returned && !answers.contains(&None);
             let ends = match verdict {
                 Verdict::Jump(to) | Verdict::Goto(to) => {
+                    let was_exempt = seen.is_exempt;
                     let ends = self.walk(to, packet, seen, depth + 1);
-                    if ends.is_none() && is_certain && matches!(verdict, Verdict::Goto(_)) {
-                        return None;
+                    if !is_certain {
+                        seen.may_exempt |= seen.is_exempt;
+                        seen.is_exempt = was_exempt;
+                    }
+                    if ends.is_none() && matches!(verdict, Verdict::Goto(_)) {
+                        if is_certain {
+                            return None;
+                        }
+                        may_have_returned = true;
                     }
                     ends
                 }
@@ -177,7 +196,14 @@ impl Table {
                     None
                 }
                 Verdict::Return if is_certain => return None,
-                Verdict::Return => None,
+                Verdict::Return => {
+                    may_have_returned = true;
+                    None
+                }
+                Verdict::Unknown => {
+                    (seen.may_accept, seen.may_drop, seen.may_exempt) = (true, true, true);
+                    None
+                }
                 Verdict::Accept | Verdict::Drop => Some(verdict.clone()),
             };
             match ends {
@@ -260,12 +286,16 @@ mod tests {
 
     /// Returns the levels of the findings about UDP port 6969 and TCP port 443, in this order, with these outputs.
     pub(super) fn examined(outputs: &[(&'static str, &str)]) -> Vec<Finding> {
+        examined_without(ErrorKind::NotFound, outputs)
+    }
+
+    /// Like [`examined`], where the other programs fail in this way.
+    fn examined_without(fault: ErrorKind, outputs: &[(&'static str, &str)]) -> Vec<Finding> {
         let mut made = made_up(&[]);
         let outputs: HashMap<&str, String> =
             outputs.iter().map(|(name, text)| (*name, (*text).to_owned())).collect();
-        made.machine.run = Box::new(move |program, _| {
-            outputs.get(program).cloned().ok_or_else(|| std::io::ErrorKind::NotFound.into())
-        });
+        made.machine.run =
+            Box::new(move |program, _| outputs.get(program).cloned().ok_or_else(|| fault.into()));
         let config = config(&[
             ("SHOAL_UDP_LISTEN", "0.0.0.0:6969,[::]:6969"),
             ("SHOAL_HTTP_LISTEN", ""),
@@ -284,5 +314,32 @@ mod tests {
         );
         let [unknown] = examined(&[]).try_into().unwrap();
         assert!(unknown.level == Level::Advice && unknown.action.unwrap().starts_with("sudo shoal doctor"));
+    }
+
+    #[test]
+    fn an_exemption_below_an_uncertain_jump_is_uncertain() {
+        let packet = Packet { is_udp: true, port: 6969, is_v6: false };
+        for (condition, expected) in
+            [("-p udp", Some(true)), ("-p tcp", Some(false)), ("-s 192.0.2.0/24", None)]
+        {
+            let text = format!(
+                "*raw\n:PREROUTING ACCEPT [0:0]\n-A PREROUTING {condition} -j exempt\n-A exempt -j NOTRACK\n"
+            );
+            let rules = Rules { tables: iptables::parse(&text, [true, false]), unread: None };
+            assert_eq!(rules.is_exempt(&packet), expected, "{condition}");
+        }
+    }
+
+    #[test]
+    fn iptables_vouches_for_both_families_and_not_for_an_nft_that_fails() {
+        let both = [("iptables-save", ""), ("ip6tables-save", "")];
+        for (fault, outputs, expected) in [
+            (ErrorKind::NotFound, &both[..], Level::Ok),
+            (ErrorKind::NotFound, &both[..1], Level::Advice),
+            (ErrorKind::Other, &both[..], Level::Advice),
+        ] {
+            let [finding] = examined_without(fault, outputs).try_into().unwrap();
+            assert_eq!(finding.level, expected, "{finding:?}");
+        }
     }
 }

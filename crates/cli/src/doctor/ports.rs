@@ -1,5 +1,7 @@
 //! The ports of the configuration: free, held by the running tracker, or held by another program.
 
+use std::net::{Ipv6Addr, SocketAddr};
+
 use super::Listener;
 use super::machine::Machine;
 use super::sockets::{Process, Sockets};
@@ -29,7 +31,13 @@ pub(super) fn examine(machine: &Machine, sockets: &Sockets, listeners: &[Listene
             )
         };
         match sockets.at(is_udp, address).next().map(|socket| sockets.owner(socket)) {
-            None => free.push((shown, address.port())),
+            None => match dual_stack(sockets, is_udp, address) {
+                Some(holder) => {
+                    let found = format!("{shown} ({key}) may be held by {holder}, which has [::]");
+                    findings.push(Finding::advice(SUBJECT, found, way()));
+                }
+                None => free.push((shown, address.port())),
+            },
             Some(Some(owner)) if owner.is_tracker() => {
                 held.push(shown);
                 process = Some(owner);
@@ -61,6 +69,21 @@ pub(super) fn examine(machine: &Machine, sockets: &Sockets, listeners: &[Listene
     findings.extend(privileged(machine, free.iter().map(|(_, port)| *port)));
     findings.extend(ephemeral(machine, listeners));
     Tracker { process, findings }
+}
+
+/// Returns the other program whose socket at `[::]` may have an IPv4 address as well. The files of the kernel do not tell
+/// whether the socket has `IPV6_V6ONLY`.
+fn dual_stack(sockets: &Sockets, is_udp: bool, address: SocketAddr) -> Option<String> {
+    if address.is_ipv6() {
+        return None;
+    }
+    let everywhere = SocketAddr::from((Ipv6Addr::UNSPECIFIED, address.port()));
+    let socket = sockets.at(is_udp, everywhere).find(|socket| socket.address.ip().is_unspecified())?;
+    match sockets.owner(socket) {
+        Some(owner) if owner.is_tracker() => None,
+        Some(Process { number, name }) => Some(format!("{name} (process {number})")),
+        None => Some("a process that cannot be seen from here".to_owned()),
+    }
 }
 
 /// Returns what is missing for a port below 1024. An operator who is root decides about the tracker's user elsewhere.
@@ -95,7 +118,9 @@ fn ephemeral(machine: &Machine, listeners: &[Listener]) -> Option<Finding> {
     let found = format!(
         "port {port} is among those that the kernel gives to outgoing connections, and may be taken at a restart"
     );
-    Some(Finding::advice(SUBJECT, found, advice::set_sysctl("net.ipv4.ip_local_reserved_ports", port)))
+    // The command replaces the list.
+    let all = if reserved.is_empty() { port.to_string() } else { format!("{reserved},{port}") };
+    Some(Finding::advice(SUBJECT, found, advice::set_sysctl("net.ipv4.ip_local_reserved_ports", all)))
 }
 
 #[cfg(test)]
@@ -148,6 +173,20 @@ mod tests {
     }
 
     #[test]
+    fn a_socket_for_both_families_may_hold_an_address_of_ipv4() {
+        let everywhere = "0".repeat(32);
+        let table = format!("head\n 0: {everywhere}:1B39 {everywhere}:0000 0A 0:0 00:0 0 0 0 42 1\n");
+        let made = made_up(&[("proc/net/tcp6", &table)]);
+        made.add_process(9, "caddy", 42);
+        let listen = [("SHOAL_UDP_LISTEN", ""), ("SHOAL_HTTP_LISTEN", "0.0.0.0:6969")];
+        let finding = &examined(&made, &listen).findings[0];
+        let found = "tcp 0.0.0.0:6969 (http.listen) may be held by caddy (process 9), which has [::]";
+        assert_eq!((finding.level, &*finding.found), (Level::Advice, found));
+        made.write("proc/9/comm", "shoal");
+        assert!(examined(&made, &listen).findings[0].found.starts_with("free: tcp 0.0.0.0:6969"));
+    }
+
+    #[test]
     fn ports_that_need_a_privilege_or_may_be_taken_are_told() {
         let made = made_up(&[
             ("proc/self/status", "CapEff:\t0\n"),
@@ -162,6 +201,9 @@ mod tests {
             "{findings:?}"
         );
         made.write("proc/self/status", "CapEff:\t400\n");
+        made.write("proc/sys/net/ipv4/ip_local_reserved_ports", "8080,9000-9100\n");
+        let findings = examined(&made, &listen).findings;
+        assert!(findings[1].action.as_ref().unwrap().ends_with("=8080,9000-9100,40000"), "{findings:?}");
         made.write("proc/sys/net/ipv4/ip_local_reserved_ports", "39000-41000");
         assert_eq!(examined(&made, &listen).findings.len(), 1);
     }

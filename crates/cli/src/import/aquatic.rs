@@ -40,13 +40,15 @@ const CONNECTIONS: [(&str, Rule); 8] = [
         "network.tcp_backlog",
         NotNeeded("Shoal asks for the most that the kernel permits (net.core.somaxconn)"),
     ),
-    ("network.tls_certificate_path", NotNeeded("network.enable_tls is off")),
-    ("network.tls_private_key_path", NotNeeded("network.enable_tls is off")),
+    ("network.tls_certificate_path", Off("there is no TLS", NO_TLS)),
+    ("network.tls_private_key_path", Off("there is no TLS", NO_TLS)),
     ("cleaning.connection_cleaning_interval", NotNeeded("Shoal closes a connection when its time is over")),
     ("metrics.torrent_count_update_interval", NotNeeded("metrics are made when they are read")),
     ("metrics.prometheus_endpoint_address", NotNeeded(METRICS)),
     ("metrics.run_prometheus_endpoint", NoCounterpart(ODD)),
 ];
+
+const NO_TLS: &str = "network.enable_tls is off, or it lacks the other file; tls.listen switches it on";
 
 const METRICS: &str = "Shoal serves metrics at http://127.0.0.1:6970/metrics";
 
@@ -161,11 +163,9 @@ fn take_listeners(source: Source, document: &mut Document, translation: &mut Tra
         _ => Protocol::Http,
     };
     translation.has_webtorrent |= source == Source::AquaticWs;
-    if has_tls {
-        let paths = ["network.tls_certificate_path", "network.tls_private_key_path"];
-        if let [Some(certificate), Some(key)] = paths.map(|path| document.take_text(path)) {
-            translation.certificate(paths, &certificate, &key);
-        }
+    let paths = ["network.tls_certificate_path", "network.tls_private_key_path"];
+    if has_tls && let Some([certificate, key]) = document.take_pair(paths) {
+        translation.certificate(paths, &certificate, &key);
     }
     let is_dual = !document.take_true("network.only_ipv6");
     let mut is_named = false;

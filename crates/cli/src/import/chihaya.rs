@@ -1,7 +1,5 @@
 //! chihaya: YAML below the key `chihaya`. mochi, a fork of it, shares most of the rules.
 
-use serde_json::Value;
-
 use super::address::Protocol;
 use super::document::Document;
 use super::rule::Rule::{self, Key, NoCounterpart, NotNeeded, Off, Secret};
@@ -42,10 +40,12 @@ pub(super) const HTTP: [(&str, Rule); 9] = [
         NotNeeded("Shoal keeps a connection open until the client closes it or is idle for too long"),
     ),
     ("https_addr", Off("HTTPS is off", ODD)),
-    ("tls_cert_path", Off("HTTPS is off", "HTTPS is off; tls.listen switches it on")),
-    ("tls_key_path", Off("HTTPS is off", "HTTPS is off; tls.listen switches it on")),
+    ("tls_cert_path", Off("HTTPS is off", NO_TLS)),
+    ("tls_key_path", Off("HTTPS is off", NO_TLS)),
     ("real_ip_header", Off("no proxy names clients", ODD)),
 ];
+
+const NO_TLS: &str = "HTTPS is off, or it lacks the other file; tls.listen switches it on";
 
 /// Keys of the UDP frontend.
 pub(super) const UDP: [(&str, Rule); 2] = [
@@ -123,7 +123,7 @@ pub(super) fn import(mut document: Document, translation: &mut Translation) -> R
         take_hook(&mut document, &table, translation);
     }
     let taken = keys - document.len();
-    let rules: [Rules<'_>; 12] = [
+    let rules: [Rules<'_>; 13] = [
         ("chihaya.", &TOP),
         ("chihaya.", &NO_HOOKS),
         ("chihaya.", &REQUESTS),
@@ -136,6 +136,7 @@ pub(super) fn import(mut document: Document, translation: &mut Translation) -> R
         ("chihaya.prehooks[jwt].options.", &JWT),
         ("chihaya.prehooks[interval variation].options.", &VARIATION),
         ("chihaya.prehooks[client approval].options.", &APPROVAL),
+        ("chihaya.prehooks[torrent approval].options.", &APPROVAL),
     ];
     let known = apply(&mut document, Source::Chihaya, &rules, translation);
     translation.assume("announce.peer_timeout_s", 1800, "the default of chihaya");
@@ -156,8 +157,7 @@ fn take_http(document: &mut Document, translation: &mut Translation) {
 /// Takes over the certificate of a frontend.
 pub(super) fn take_certificate(document: &mut Document, prefix: &str, translation: &mut Translation) {
     let paths = ["tls_cert_path", "tls_key_path"].map(|key| format!("{prefix}{key}"));
-    let files = paths.each_ref().map(|path| document.take_text(path));
-    if let [Some(certificate), Some(key)] = files {
+    if let Some([certificate, key]) = document.take_pair([&paths[0], &paths[1]]) {
         translation.certificate([&paths[0], &paths[1]], &certificate, &key);
     }
 }
@@ -193,14 +193,14 @@ fn take_hook(document: &mut Document, table: &str, translation: &mut Translation
         "client approval" => {
             for (key, is_allowed) in [("whitelist", true), ("blacklist", false)] {
                 let path = format!("{options}{key}");
-                let items = take_items(document, &path);
+                let items = document.take_texts(&path);
                 take_clients(&path, &items, is_allowed, translation);
             }
         }
         "torrent approval" => {
             for (key, is_allowed) in [("whitelist", true), ("blacklist", false)] {
                 let path = format!("{options}{key}");
-                let items = take_items(document, &path);
+                let items = document.take_texts(&path);
                 if !items.is_empty() {
                     translation.list_inline(&path, is_allowed, items);
                 }
@@ -226,11 +226,4 @@ pub(super) fn take_clients(what: &str, ids: &[String], is_allowed: bool, transla
         translation.add(what, key, &format!("-{id}"));
         translation.add(what, key, id);
     }
-}
-
-/// Removes a list of texts, unless it is empty or has anything else.
-pub(super) fn take_items(document: &mut Document, path: &str) -> Vec<String> {
-    let Some(value) = document.take(path) else { return Vec::new() };
-    let items = value.as_array().into_iter().flatten();
-    items.filter_map(|item| Value::as_str(item).map(str::to_owned)).collect()
 }

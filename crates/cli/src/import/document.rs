@@ -67,6 +67,35 @@ impl Document {
         }
     }
 
+    /// Returns whether a key has a text that is not empty.
+    pub(super) fn has_text(&self, path: &str) -> bool {
+        self.entries.get(path).and_then(Value::as_str).is_some_and(|text| !text.is_empty())
+    }
+
+    /// Removes two keys, and returns their texts if both have one that is not empty. Otherwise both stay.
+    pub(super) fn take_pair(&mut self, [first, second]: [&str; 2]) -> Option<[String; 2]> {
+        if !(self.has_text(first) && self.has_text(second)) {
+            return None;
+        }
+        Some([self.take_text(first)?, self.take_text(second)?])
+    }
+
+    /// Removes a list, and returns its items as texts, since an id of digits is a number in YAML. One value is a list as
+    /// well. A list without items stays.
+    pub(super) fn take_texts(&mut self, path: &str) -> Vec<String> {
+        let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
+        let mut texts: Vec<String> = match self.entries.get(path) {
+            Some(Value::Array(items)) => items.iter().map(text).collect(),
+            Some(value) => vec![text(value)],
+            None => Vec::new(),
+        };
+        texts.retain(|text| !text.is_empty());
+        if !texts.is_empty() {
+            self.entries.remove(path);
+        }
+        texts
+    }
+
     /// Removes a key, and returns whether it is true.
     pub(super) fn take_true(&mut self, path: &str) -> bool {
         let is_boolean = self.entries.get(path).is_some_and(Value::is_boolean);
@@ -138,5 +167,17 @@ mod tests {
         assert_eq!(document.take_text("servers[0].server.port"), None);
         assert_eq!(document.len(), 3);
         assert!(Document::new(json!([1])).is_err());
+    }
+
+    #[test]
+    fn no_item_of_a_list_and_no_half_of_a_pair_is_lost() {
+        let root = json!({"list": ["a", 12, ""], "one": "b", "none": [], "cert": "a.pem", "key": "", "other": "b.pem"});
+        let mut document = Document::new(root).unwrap();
+        assert_eq!(document.take_texts("list"), ["a", "12"]);
+        assert_eq!(document.take_texts("one"), ["b"]);
+        assert!(document.take_texts("none").is_empty() && document.take_texts("missing").is_empty());
+        assert_eq!(document.take_pair(["cert", "key"]), None);
+        assert_eq!(document.len(), 4);
+        assert_eq!(document.take_pair(["cert", "other"]), Some(["a.pem".to_owned(), "b.pem".to_owned()]));
     }
 }

@@ -3,7 +3,7 @@
 use super::address::Protocol;
 use super::chihaya::{
     DATABASE, HTTP, JWT, NO_HOOKS, OTHER_HOOK, REQUESTS, STORAGE, TOP, UDP, VARIATION, take_certificate,
-    take_clients, take_items, take_keys, take_routes,
+    take_clients, take_keys, take_routes,
 };
 use super::document::Document;
 use super::rule::Rule::{self, Key, NoCounterpart, NotNeeded, Off, Secret};
@@ -33,6 +33,10 @@ const TOKENS: [(&str, Rule); 3] = [
     ("handle_announce", NotNeeded("every announce needs a token once tokens.jwks is set (tokens.required)")),
     ("handle_scrape", Key("tokens.scrapes", boolean)),
 ];
+
+/// Keys of the hook "client approval" that are left.
+const CLIENTS: [(&str, Rule); 2] =
+    [("client_id_list", Off("the list is empty", ODD)), ("invert", NotNeeded("it was read with the list"))];
 
 /// Keys of the hook "torrent approval" that are left.
 const APPROVAL: [(&str, Rule); 5] = [
@@ -74,7 +78,7 @@ pub(super) fn import(mut document: Document, translation: &mut Translation) -> R
         ("prehooks[jwt].config.", &JWT),
         ("prehooks[jwt].config.", &TOKENS),
         ("prehooks[interval variation].config.", &VARIATION),
-        ("prehooks[client approval].config.", &[("invert", NotNeeded("it was read with the list"))]),
+        ("prehooks[client approval].config.", &CLIENTS),
         ("prehooks[torrent approval].config.", &APPROVAL),
     ];
     let known = apply(&mut document, Source::Mochi, &rules, translation);
@@ -123,7 +127,7 @@ fn take_hook(document: &mut Document, table: &str, translation: &mut Translation
             // The example of mochi says that `invert` permits the clients, but the program refuses them.
             let is_allowed = !document.take_true(&format!("{config}invert"));
             let path = format!("{config}client_id_list");
-            let ids = take_items(document, &path);
+            let ids = document.take_texts(&path);
             take_clients(&path, &ids, is_allowed, translation);
         }
         "torrent approval" => take_torrents(document, &config, translation),
@@ -138,7 +142,7 @@ fn take_torrents(document: &mut Document, config: &str, translation: &mut Transl
     match source.as_str() {
         "list" => {
             let path = format!("{config}configuration.hash_list");
-            let hashes = take_items(document, &path);
+            let hashes = document.take_texts(&path);
             if !hashes.is_empty() {
                 translation.list_inline(&path, is_allowed, hashes);
             }

@@ -29,6 +29,8 @@ pub(super) fn configuration(translation: &Translation, command: &str) -> String 
     for list in &translation.inline_lists {
         text.push('\n');
         for hash in &list.hashes {
+            // A line break would end the comment.
+            let hash: String = hash.chars().filter(char::is_ascii_alphanumeric).collect();
             let _ = writeln!(text, "#{} {hash}", list.word);
         }
     }

@@ -81,12 +81,14 @@ pub(super) fn import(mut document: Document, translation: &mut Translation) -> R
 
 fn take_http(document: &mut Document, table: &str, translation: &mut Translation) {
     let paths = ["cert", "key"].map(|file| format!("{table}.tsl_config.ssl_{file}_path"));
-    let protocol = match paths.each_ref().map(|path| document.take_text(path)) {
-        [Some(certificate), Some(key)] => {
+    let protocol = match document.take_pair([&paths[0], &paths[1]]) {
+        Some([certificate, key]) => {
             translation.certificate([&paths[0], &paths[1]], &certificate, &key);
             Protocol::Tls
         }
-        _ => Protocol::Http,
+        // torrust-tracker does not start with one of the files, so it does not serve this address without TLS.
+        None if paths.iter().any(|path| document.has_text(path)) => Protocol::Tls,
+        None => Protocol::Http,
     };
     let path = format!("{table}.bind_address");
     match document.take_text(&path) {

@@ -93,6 +93,11 @@ impl Translation {
             if let Err(accepts) = self.draft.set(key, setting) {
                 list.pop();
                 let advice = format!("{item} is left out, because {key} accepts {accepts}");
+                if is_restriction(key) {
+                    self.warn(&format!(
+                        "{what}: {item:?} is left out of {key}, so the tracker may serve what the other one refused"
+                    ));
+                }
                 return self.note(Omission::NoCounterpart, what, &advice);
             }
         }
@@ -258,7 +263,11 @@ impl Translation {
             let origin = self.origins.remove(key).unwrap_or_default();
             self.draft.remove(key);
             self.file.clear();
-            self.note(Omission::NoCounterpart, &format!("{origin}, as {key} = {value}"), &fault);
+            let what = format!("{origin}, as {key} = {value}");
+            if is_restriction(key) {
+                self.warn(&format!("{what}, is left out: {fault}"));
+            }
+            self.note(Omission::NoCounterpart, &what, &fault);
         }
     }
 
@@ -273,6 +282,12 @@ impl Translation {
     fn named(&self, what: &str) -> String {
         if self.file.is_empty() { what.to_owned() } else { format!("{}: {what}", self.file) }
     }
+}
+
+/// Returns whether a tracker without this key may serve more than the other one, or without TLS. Its loss needs a
+/// warning, because the summary only counts notes.
+fn is_restriction(key: &str) -> bool {
+    key.starts_with("access.") || key == "tls.listen"
 }
 
 #[cfg(test)]
@@ -324,5 +339,17 @@ mod tests {
         assert_eq!(translation.draft.contradictions(), []);
         assert_eq!(translation.draft.value("tls.listen"), None);
         assert_eq!(translation.draft.value("announce.numwant_max"), None);
+        let [warning] = &*translation.warnings else { panic!("{:?}", translation.warnings) };
+        assert!(warning.starts_with("a, as tls.listen = "), "{warning}");
+    }
+
+    #[test]
+    fn a_restriction_that_is_left_out_is_a_warning() {
+        let mut translation = Translation::default();
+        translation.add("list", "access.torrents_allow", "a \"file\"");
+        let expected = "list: \"a \\\"file\\\"\" is left out of access.torrents_allow, so the tracker may serve what the other \
+                        one refused";
+        assert_eq!(translation.warnings, [expected]);
+        assert_eq!(translation.notes.len(), 1);
     }
 }

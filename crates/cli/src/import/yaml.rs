@@ -73,11 +73,11 @@ fn plain(text: &str) -> Value {
         "true" | "True" | "TRUE" | "yes" | "on" => Value::Bool(true),
         "false" | "False" | "FALSE" | "no" | "off" => Value::Bool(false),
         _ => {
-            let looks_like_number =
-                text.starts_with(|first: char| first.is_ascii_digit() || "+-.".contains(first));
             let integer = text.parse::<i64>().ok().map(Value::from);
             let number = integer.or_else(|| text.parse::<f64>().ok().map(Value::from));
-            number.filter(|_| looks_like_number).unwrap_or_else(|| Value::String(text.to_owned()))
+            // A number that would be written in another way is text, such as 007 and an info hash of digits.
+            let number = number.filter(|number| number.to_string() == text);
+            number.unwrap_or_else(|| Value::String(text.to_owned()))
         }
     }
 }
@@ -97,6 +97,11 @@ mod tests {
         });
         assert_eq!(parse(text), Ok(expected));
         assert_eq!(parse("# nothing\n"), Ok(Value::Null));
+        for text in
+            ["1234567890123456789012345678901234567890", "12345678e9", "007", "+1", ".5", "inf", "nan"]
+        {
+            assert_eq!(parse(text), Ok(json!(text)), "{text}");
+        }
     }
 
     #[test]

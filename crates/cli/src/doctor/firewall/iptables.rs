@@ -50,9 +50,16 @@ fn rule(text: &str) -> Option<Rule> {
             "-i" => push(interface(&value())),
             "--ctstate" | "--state" => push(state(&value())),
             "-m" => match &*value() {
-                "udp" | "tcp" | "multiport" | "conntrack" | "state" | "comment" => {}
+                "udp" | "tcp" | "multiport" | "conntrack" | "state" | "comment" | "addrtype" | "rt" => {}
                 _ => push(unknown()),
             },
+            // A client sends to an address of this host.
+            "--dst-type" => push(known(value() == "LOCAL")),
+            // A client's packet has no routing header. RFC 5095 forbids the type that firewalls drop.
+            "--rt-type" => {
+                drop(value());
+                push(known(false));
+            }
             "--comment" | "--reject-with" => drop(value()),
             "--notrack" => verdict = Some(Verdict::NoTrack),
             "-j" => {
@@ -96,6 +103,11 @@ fn unknown() -> Condition {
     Box::new(|_| None)
 }
 
+/// Returns a condition whose answer is the same for all packets.
+fn known(answer: bool) -> Condition {
+    Box::new(move |_| Some(answer))
+}
+
 fn protocol(name: String) -> Condition {
     Box::new(move |packet: &Packet| match &*name {
         "udp" => Some(packet.is_udp),
@@ -119,12 +131,11 @@ fn ports(text: String) -> Condition {
 
 fn interface(name: &str) -> Condition {
     // Clients come from elsewhere.
-    if name == "lo" { Box::new(|_| Some(false)) } else { unknown() }
+    if name == "lo" { known(false) } else { unknown() }
 }
 
 fn state(states: &str) -> Condition {
-    let is_new = states.split(',').any(|state| state == "NEW");
-    Box::new(move |_| Some(is_new))
+    known(states.split(',').any(|state| state == "NEW"))
 }
 
 #[cfg(test)]
@@ -137,7 +148,7 @@ mod tests {
         let text = format!(
             "# a comment\n*filter\n:INPUT {policy} [0:0]\n:ours - [0:0]\n-A ours -j ACCEPT\n{rules}\nCOMMIT\n"
         );
-        let mut findings = examined(&[("iptables-save", &text)]);
+        let mut findings = examined(&[("iptables-save", &text), ("ip6tables-save", "")]);
         findings.sort_by_key(|finding| finding.found.clone());
         findings.into_iter().map(|finding| finding.level).collect()
     }
@@ -161,5 +172,29 @@ mod tests {
             levels("ACCEPT", "-A INPUT -p udp --dport 6969 -j REJECT --reject-with icmp-port-unreachable"),
             [ok, problem]
         );
+    }
+
+    #[test]
+    fn the_chains_of_ufw_are_followed() {
+        let before = "-A INPUT -j before\n\
+                      -A before -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+                      -A before -m rt --rt-type 0 -j DROP\n\
+                      -A before -j not-local\n\
+                      -A before -j user\n\
+                      -A not-local -m addrtype --dst-type LOCAL -j RETURN\n\
+                      -A not-local -m addrtype --dst-type MULTICAST -j RETURN\n\
+                      -A not-local -m limit --limit 3/min --limit-burst 10 -j logging\n\
+                      -A not-local -j DROP\n\
+                      -A logging -j LOG --log-prefix \"[UFW BLOCK] \"\n";
+        let user = "-A user -p udp -m udp --dport 6969 -j ACCEPT";
+        assert_eq!(levels("DROP", before), [Level::Problem, Level::Problem]);
+        assert_eq!(levels("DROP", &format!("{before}{user}")), [Level::Ok, Level::Problem]);
+    }
+
+    #[test]
+    fn rules_below_an_uncertain_return_are_uncertain() {
+        let returns = "-A INPUT -j some\n-A some -s 192.0.2.0/24 -j RETURN\n-A some -j DROP";
+        assert_eq!(levels("ACCEPT", returns), [Level::Advice, Level::Advice]);
+        assert_eq!(levels("DROP", returns), [Level::Problem, Level::Problem]);
     }
 }

@@ -78,9 +78,8 @@ fn rule(expressions: &[Value], set: &dyn Fn(&str) -> Option<Value>) -> Option<Ru
                 continue;
             }
             // A map of states decides about connections that exist, and about invalid ones.
-            "vmap" if value["key"]["ct"]["key"] == "state" && !value.to_string().contains("\"new\"") => {
-                return None;
-            }
+            "vmap" if value["key"]["ct"]["key"] == "state" && is_about_others(&value["data"]) => return None,
+            "vmap" => Verdict::Unknown,
             "counter" | "log" | "comment" => continue,
             _ => {
                 conditions.push(Box::new(|_| None));
@@ -90,6 +89,11 @@ fn rule(expressions: &[Value], set: &dyn Fn(&str) -> Option<Value>) -> Option<Ru
         return Some(Rule { conditions, verdict });
     }
     None
+}
+
+/// Returns whether a map of states is known, and leaves out new connections.
+fn is_about_others(data: &Value) -> bool {
+    data["set"].is_array() && !data.to_string().contains("\"new\"")
 }
 
 /// Reads a condition. One that is not understood is neither true nor false.
@@ -215,5 +219,17 @@ mod tests {
         let ping =
             asks("{\"payload\": {\"protocol\": \"icmp\", \"field\": \"type\"}}", "\"echo-request\"") + ACCEPT;
         assert_eq!(levels("drop", &[&state, &loopback, map, &ping]), [Level::Problem, Level::Problem]);
+    }
+
+    #[test]
+    fn maps_of_verdicts_make_the_outcome_uncertain() {
+        let map = |data: &str| format!("{{\"vmap\": {{\"key\": {UDP_PORT}, \"data\": {data}}}}}");
+        for data in ["{\"set\": [[6969, {\"accept\": null}]]}", "\"@ports\""] {
+            for policy in ["drop", "accept"] {
+                assert_eq!(levels(policy, &[&map(data)]), [Level::Advice, Level::Advice], "{policy} {data}");
+            }
+        }
+        let states = "{\"vmap\": {\"key\": {\"ct\": {\"key\": \"state\"}}, \"data\": \"@states\"}}";
+        assert_eq!(levels("drop", &[states]), [Level::Advice, Level::Advice]);
     }
 }
