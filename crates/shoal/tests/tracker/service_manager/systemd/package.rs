@@ -22,7 +22,9 @@ pub(super) fn package(machine: &Machine, version: &str) -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_shoal"));
     let manual = program.with_file_name("examples").join("manual");
     assert!(manual.is_file(), "cargo build --package shoal --example manual");
-    let package = Package { program, manual: &manual, version, time_s: 1_800_000_000, for_release: false };
+    let licences = "of a test\n";
+    let package =
+        Package { program, manual: &manual, licences, version, time_s: 1_800_000_000, for_release: false };
     let made = package.make(&machine.path("/tmp")).unwrap();
     format!("/tmp/{}", made.file_name().unwrap().to_str().unwrap())
 }
@@ -51,7 +53,10 @@ fn traces(machine: &Machine) -> String {
 fn the_package_serves_at_once_and_leaves_no_trace() {
     let machine = Machine::boot_without_shoal();
     let before = traces(&machine);
-    install(&machine, &package(&machine, "0.1.0"));
+    let package = package(&machine, "0.1.0");
+    let content = machine.run("dpkg", &["--contents", &package]);
+    assert!(content.contains("/usr/share/doc/shoal/THIRD-PARTY-LICENCES"), "{content}");
+    install(&machine, &package);
     let client = Client::from_ip(PUBLIC.into(), TRACKER);
     client.announce(&Announce::leecher(hash(1), 1001));
     assert_eq!(machine.systemctl(&["is-enabled", "shoal"]), "enabled");
