@@ -26,17 +26,24 @@ const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// # Errors
 /// Returns an error if a tool is missing or fails.
 pub fn build(program: &Path, unix_s: u64, name: &str, archive: &Path) -> Result<()> {
-    build_both(program, unix_s, name, archive, None)
+    build_both(program, None, unix_s, name, archive, None)
 }
 
-/// Builds the image as [`build`] does, and also as an archive in the older format of Docker: for `docker load` of any
-/// version, and with the health check, which the format of OCI cannot express.
+/// Builds the image as [`build`] does, with the licences of the libraries in the program, and also as an archive in the older
+/// format of Docker: for `docker load` of any version, and with the health check, which the format of OCI cannot express.
 ///
 /// # Errors
 /// Returns an error if a tool is missing or fails.
-pub fn build_both(program: &Path, unix_s: u64, name: &str, oci: &Path, docker: Option<&Path>) -> Result<()> {
+pub fn build_both(
+    program: &Path,
+    licences: Option<&str>,
+    unix_s: u64,
+    name: &str,
+    oci: &Path,
+    docker: Option<&Path>,
+) -> Result<()> {
     let work = tempfile::tempdir().context("cannot create a directory for the image")?;
-    let stage = stage(program, &work)?;
+    let stage = stage(program, licences, &work)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut build = buildah(&work)?;
     build.args(["bud", "--isolation", "chroot", "--format", "docker", "--quiet", "--tag", "shoal"]);
@@ -67,7 +74,8 @@ pub fn build_both(program: &Path, unix_s: u64, name: &str, oci: &Path, docker: O
 pub fn pack(directory: &Path, archive: &Path, unix_s: u64) -> Result<()> {
     let mut tar = Command::new("tar");
     tar.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--format=ustar"]);
-    tar.args(["--mode=go-w", &format!("--mtime=@{unix_s}")]).arg("--file").arg(archive);
+    // The modes of the folders are otherwise those of the umask.
+    tar.args(["--mode=a+rX,go-w", &format!("--mtime=@{unix_s}")]).arg("--file").arg(archive);
     let mut names = Vec::new();
     for entry in fs::read_dir(directory).with_context(|| format!("cannot read {}", directory.display()))? {
         names.push(entry?.file_name());
@@ -129,12 +137,17 @@ pub fn unpack(archive: &Path, root: &Path) -> Result<Value> {
 }
 
 /// Makes the files that the first stage of the Dockerfile makes, from a program that exists.
-fn stage(program: &Path, work: &TempDir) -> Result<PathBuf> {
+fn stage(program: &Path, licences: Option<&str>, work: &TempDir) -> Result<PathBuf> {
     let stage = work.path().join("stage");
     let files = stage.join("files");
     fs::create_dir_all(stage.join("state"))?;
     let mut copied = vec![(program.to_owned(), files.join("usr/local/bin/shoal"), 0o755)];
     copied.push((AUTHORITIES.into(), below(&files, Path::new(AUTHORITIES)), 0o644));
+    if let Some(licences) = licences {
+        let file = work.path().join("licences");
+        fs::write(&file, licences).with_context(|| format!("cannot write {}", file.display()))?;
+        copied.push((file, files.join("usr/share/doc/shoal/THIRD-PARTY-LICENCES"), 0o644));
+    }
     for library in libraries(program)? {
         copied.push((library.clone(), below(&files, &library), 0o755));
     }

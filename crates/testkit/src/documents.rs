@@ -9,7 +9,7 @@
 //! | any with `no-test REASON` after its language | left out |
 //!
 //! In an expected line, `…` stands for any text, and a run of blanks for any other. A line with nothing but `…` stands for any lines. A tracker that the page starts (`shoal` with nothing but options) goes on while the next commands run,
-//! until the page starts the next one. Commands of cargo are left out, because CI itself runs them.
+//! until the page starts the next one. Commands of cargo are left out: CI itself builds, tests and checks, and a release takes too long.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
@@ -35,7 +35,7 @@ pub struct Page {
     pub path: PathBuf,
     /// The steps of the reader, in order.
     pub steps: Vec<Step>,
-    /// The blocks that are not tested, and the commands that CI runs itself.
+    /// The blocks that are not tested, and the commands of cargo.
     pub left_out: Vec<LeftOut>,
 }
 

@@ -74,19 +74,21 @@ mod tests {
 
     #[test]
     fn the_same_files_make_the_same_archive() {
-        let pack = |order: [&str; 2]| {
+        // As with another umask.
+        let pack = |order: [&str; 2], folder_mode| {
             let directory = tempfile::tempdir().unwrap();
             let mut archive = Archive::new("a-1").unwrap();
             order.iter().for_each(|path| archive.add_text(path, path).unwrap());
             archive.add(Path::new("/bin/sh"), "sh", 0o755).unwrap();
+            fs::set_permissions(archive.folder(), fs::Permissions::from_mode(folder_mode)).unwrap();
             archive.pack(1_700_000_000, directory.path()).unwrap();
             let packed = directory.path().join("a-1.tar.gz");
             let listed =
                 output(command("tar", &["--list", "--verbose", "--utc", "--file"]).arg(&packed)).unwrap();
             (fs::read(packed).unwrap(), listed)
         };
-        let (first, listed) = pack(["x", "man/y"]);
-        assert!(first == pack(["man/y", "x"]).0, "{listed}");
+        let (first, listed) = pack(["x", "man/y"], 0o755);
+        assert!(first == pack(["man/y", "x"], 0o700).0, "{listed}");
         let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
         let owners_and_names: Vec<_> =
             lines.iter().map(|line| (line[0], line[1], line[3], line[5])).collect();

@@ -28,23 +28,17 @@ const C_FLAG: &str = "-DMY_ASSEMBLER_IS_TOO_OLD_FOR_512AVX";
 pub(super) struct Target {
     /// The target of the compiler, such as `x86_64-unknown-linux-gnu`.
     pub(super) tuple: String,
-    /// The root of the sources.
-    source: PathBuf,
     /// Where cargo builds.
     folder: PathBuf,
     commit_s: u64,
 }
 
 impl Target {
-    /// Builds for this machine, from this tree.
+    /// Builds for this machine.
     pub(super) fn of_host(tree: &Tree) -> Result<Self> {
-        Self::in_folder(tree, root(), tools::target_directory()?)
-    }
-
-    /// Builds for this machine, from another copy of the tree and in another folder.
-    pub(super) fn in_folder(tree: &Tree, source: &Path, folder: &Path) -> Result<Self> {
         let tuple = output(&mut command("rustc", &["--print", "host-tuple"]))?.trim().to_owned();
-        Ok(Self { tuple, source: source.to_owned(), folder: folder.to_owned(), commit_s: tree.commit_s })
+        let folder = tools::target_directory()?.to_owned();
+        Ok(Self { tuple, folder, commit_s: tree.commit_s })
     }
 
     /// Returns the name of the machine in the names of files, such as `x86_64-linux`.
@@ -71,7 +65,7 @@ impl Target {
         c_flags.extend(prefixes.iter().map(|(from, to)| format!("-ffile-prefix-map={from}={to}")));
         // With a target given, the flags do not apply to build scripts and procedural macros.
         let mut build = command("cargo", &["build", "--locked", "--profile", "dist", "--package", program]);
-        build.args(["--target", &self.tuple]).current_dir(&self.source);
+        build.args(["--target", &self.tuple]);
         build.env("CARGO_TARGET_DIR", &self.folder).env("CARGO_INCREMENTAL", "0");
         build.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
         build.env(format!("CFLAGS_{}", self.tuple.replace('-', "_")), c_flags.join(" "));
@@ -85,7 +79,7 @@ impl Target {
         let cargo = env::var_os("CARGO_HOME").map(PathBuf::from).or(home);
         let cargo = cargo.context("neither CARGO_HOME nor HOME is set")?;
         let shown = |path: &Path| path.display().to_string();
-        Ok([(shown(&self.source), "/shoal"), (shown(&self.folder), "/target"), (shown(&cargo), "/cargo")])
+        Ok([(shown(root()), "/shoal"), (shown(&self.folder), "/target"), (shown(&cargo), "/cargo")])
     }
 }
 

@@ -23,14 +23,19 @@ const LIBRARIES: [(&str, &str, &str); 2] = [
     ),
 ];
 
+/// Returns all licences of a program on a target, each text once. Fails if a package tells no licence.
+pub(super) fn of_program(program: &str, target: &str) -> Result<String> {
+    Metadata::read(program, target)?.licences()
+}
+
 /// The packages of a program, as `cargo metadata` tells.
-pub(super) struct Metadata {
+struct Metadata {
     packages: Vec<Value>,
 }
 
 impl Metadata {
     /// Reads what a program contains on a target.
-    pub(super) fn read(program: &str, target: &str) -> Result<Self> {
+    fn read(program: &str, target: &str) -> Result<Self> {
         let arguments = ["metadata", "--locked", "--format-version", "1", "--filter-platform", target];
         let metadata: Value = serde_json::from_str(&output(&mut cargo(&arguments))?)?;
         let (all, nodes) = (list(&metadata["packages"]), list(&metadata["resolve"]["nodes"]));
@@ -50,8 +55,7 @@ impl Metadata {
         Ok(Self { packages: packages.cloned().collect() })
     }
 
-    /// Returns all licences, each text once. Fails if a package tells no licence.
-    pub(super) fn licences(&self) -> Result<String> {
+    fn licences(&self) -> Result<String> {
         let mut texts = BTreeMap::<String, BTreeSet<String>>::new();
         for package in
             self.packages.iter().filter(|package| !package["source"].is_null() || is_vendored(package))

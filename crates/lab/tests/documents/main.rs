@@ -241,13 +241,13 @@ fn report(pages: &[Page]) {
     println!("{} pages: {commands} commands, {configurations} configurations, {files} files", pages.len());
     let left_out: Vec<(&Page, &LeftOut)> =
         pages.iter().flat_map(|page| page.left_out.iter().map(move |left| (page, left))).collect();
-    let by_ci: BTreeSet<&str> = left_out
+    let of_cargo: BTreeSet<&str> = left_out
         .iter()
         .filter(|(_, left)| left.reason.is_none())
         .map(|(_, left)| left.text.as_str())
         .collect();
-    println!("{} commands of cargo, which CI itself runs:", by_ci.len());
-    by_ci.iter().for_each(|command| println!("  {command}"));
+    println!("{} commands of cargo, which no test of a page runs:", of_cargo.len());
+    of_cargo.iter().for_each(|command| println!("  {command}"));
     let untested: Vec<_> =
         left_out.iter().filter_map(|(page, left)| Some((page, left, left.reason.as_ref()?))).collect();
     println!("{} blocks without a test:", untested.len());

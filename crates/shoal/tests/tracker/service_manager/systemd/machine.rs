@@ -199,8 +199,13 @@ impl Machine {
 
     /// A command that runs in the machine, for a bounded time.
     pub(super) fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        self.command_within("30", program, arguments)
+    }
+
+    /// A command that runs in the machine for this number of seconds at most.
+    pub(super) fn command_within(&self, seconds: &str, program: &str, arguments: &[&str]) -> Command {
         let mut command = self.enter();
-        command.args(["timeout", "30", program]).args(arguments).stdin(Stdio::null());
+        command.args(["timeout", seconds, program]).args(arguments).stdin(Stdio::null());
         command
     }
 
