@@ -28,8 +28,8 @@ settings! {
         contact: Option<Name> = None => Restart;
 
         /// URL of the directory of the certificate authority, whose terms of service you accept with acme.domains. To try, use
-        /// "https://acme-staging-v02.api.letsencrypt.org/directory", whose certificates no client trusts. The environment
-        /// variable SSL_CERT_FILE names the root of a private one.
+        /// the one at acme-staging-v02.api.letsencrypt.org, whose certificates no client trusts. The environment variable
+        /// SSL_CERT_FILE names the root of a private one.
         directory: SourceUrl = SourceUrl::from_static(DIRECTORY) => Restart;
 
         /// Name of the certificate profile, such as "shortlived", from those that the certificate authority offers. "" is its
