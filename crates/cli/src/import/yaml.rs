@@ -76,7 +76,11 @@ fn plain(text: &str) -> Value {
             let integer = text.parse::<i64>().ok().map(Value::from);
             let number = integer.or_else(|| text.parse::<f64>().ok().map(Value::from));
             // A number that would be written in another way is text, such as 007 and an info hash of digits.
-            let number = number.filter(|number| number.to_string() == text);
+            let is_written_so = |number: &Value| {
+                let written = number.to_string();
+                written == text
+            };
+            let number = number.filter(is_written_so);
             number.unwrap_or_else(|| Value::String(text.to_owned()))
         }
     }

@@ -36,8 +36,9 @@ const SHORT: [(&str, &str, &[&str]); 7] = [
 const COMPARISON: &str =
     "--allow-overlap --torrents 400 --peers 2000 --duration 1s --latency-duration 1s --load-cores 1";
 
-const DISTURBANCE: &str = "--allow-overlap --sample 400 --settle 300ms --timeout 10s --threshold damage.peers_lost_percent=100 \
-                           --threshold truncate.peers_lost_percent=100";
+/// A test judges no times: on a busy machine, an upgrade has a longer gap than the page permits.
+const DISTURBANCE: &str = "--allow-overlap --sample 400 --settle 300ms --timeout 10s --threshold upgrade.gap_ms=60000 \
+                           --threshold damage.peers_lost_percent=100 --threshold truncate.peers_lost_percent=100";
 
 /// The numbers of the pages that are too large for a test.
 const SMALLER: [(&str, &str); 5] = [
