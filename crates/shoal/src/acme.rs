@@ -34,6 +34,7 @@ use shoal_runtime::published::Published;
 use shoal_session::Challenges;
 use shoal_session::tls::CertificateFiles;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
 use self::authority::RetryAfter;
 use self::fault::Fault;
@@ -63,6 +64,9 @@ const CLUSTER_PAUSE: Duration = Duration::from_secs(3);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const FAILURES_IN_A_ROW_MAX: u32 = 5;
 
+/// The pause after a panic, which the next attempt will probably repeat.
+const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(3600);
+
 /// Returns the issued certificate for the listeners, if there is a usable one.
 pub(crate) fn certificate(config: &Config) -> Option<CertificateFiles> {
     issued::files(&file(config, CERTIFICATE)?)
@@ -79,6 +83,7 @@ fn file(config: &Config, name: &str) -> Option<PathBuf> {
 }
 
 /// The task that obtains and renews the certificate.
+#[derive(Clone)]
 pub(crate) struct Renewal {
     /// The configuration of the start: a change of the keys of ACME takes a new process.
     config: Config,
@@ -123,8 +128,21 @@ impl Renewal {
         })
     }
 
-    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload.
-    pub(crate) async fn run(mut self, wake: Arc<Notify>) {
+    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload. A panic ends one
+    /// attempt: the tracker serves on, and without this task the certificate would expire.
+    pub(crate) async fn run(self, wake: Arc<Notify>) {
+        loop {
+            // Dropping the set ends the task.
+            let mut task = JoinSet::new();
+            task.spawn(self.clone().renew(Arc::clone(&wake)));
+            if let Some(Err(error)) = task.join_next().await {
+                tracing::error!(%error, pause_s = PAUSE_AFTER_PANIC.as_secs(), "the task of acme.domains has failed");
+            }
+            tokio::time::sleep(PAUSE_AFTER_PANIC).await;
+        }
+    }
+
+    async fn renew(mut self, wake: Arc<Notify>) {
         loop {
             let retry_after = RetryAfter::default();
             let pause = match self.attempt(&retry_after).await {
