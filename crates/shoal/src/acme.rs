@@ -103,7 +103,8 @@ pub(crate) struct Renewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     First,
-    OtherNames,
+    /// The certificate is not the configured one, or it is revoked.
+    Another,
     Renewal,
 }
 
@@ -171,7 +172,9 @@ impl Renewal {
         let names = self.config.acme.domains.iter().map(shoal_config::HostName::as_str);
         let (purpose, account) = match &issued {
             None => (Purpose::First, None),
-            Some(issued) if !issued.has_names(names) => (Purpose::OtherNames, None),
+            Some(issued) if !issued.is_from(&self.config.acme) || !issued.has_names(names) => {
+                (Purpose::Another, None)
+            }
             Some(issued) => {
                 let account = self.account(retry_after).await;
                 let (window, look) = match &account {
@@ -208,9 +211,10 @@ impl Renewal {
                 domains, %directory,
                 "ordering the first certificate: until it is issued, handshakes fail for names without another one"
             ),
-            Purpose::OtherNames => {
-                tracing::info!(domains, %directory, "ordering a certificate, because acme.domains has changed");
-            }
+            Purpose::Another => tracing::info!(
+                domains, %directory,
+                "ordering another certificate, because acme.* has changed or the certificate was revoked"
+            ),
             Purpose::Renewal => tracing::info!(domains, %directory, "renewing the certificate"),
         }
     }
@@ -245,7 +249,8 @@ impl Renewal {
         let mut reasons = Vec::new();
         for place in 0..self.kinds.len() {
             let kind = self.kinds[place].clone();
-            let replaced = issued.and_then(Issued::identifier);
+            let replaced = issued.filter(|issued| issued.is_of_directory(&self.config.acme));
+            let replaced = replaced.and_then(Issued::identifier);
             match order::obtain(account, &self.config.acme, replaced, &kind, &self.challenges).await {
                 Ok(pem) => {
                     // The next renewal begins with what works.
@@ -399,5 +404,9 @@ async fn revoke_with(config: &Config, account_file: &Path, certificate_file: &Pa
     }
     let account =
         account::open(&config.acme, account_file, &Challenges::default(), &RetryAfter::default()).await?;
-    Ok(account.revoke(&RevocationRequest { certificate: issued.der(), reason: None }).await?)
+    // A revocation that the tracker does not learn of would leave the certificate in service.
+    let marked = issued::open_to_mark(certificate_file);
+    let marked = marked.map_err(|error| Fault::file(certificate_file, &error))?;
+    account.revoke(&RevocationRequest { certificate: issued.der(), reason: None }).await?;
+    issued::mark_revoked(&marked).map_err(|error| Fault::file(certificate_file, &error))
 }

@@ -1,6 +1,11 @@
 //! The issued certificate: a file of the state with the private key and the whole chain, which is replaced as a whole.
+//!
+//! Its first line is no PEM. It says where the certificate comes from, so that another certificate authority or another
+//! profile leads to another certificate. The line of a revoked certificate says nothing.
 
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use base64::Engine;
@@ -8,6 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use instant_acme::CertificateIdentifier;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use shoal_config::AcmeConfig;
 use shoal_runtime::state_directory::replace;
 use shoal_session::tls::{Certificate, CertificateFiles, Server};
 use yasna::models::ObjectIdentifier;
@@ -16,11 +22,19 @@ use yasna::{ASN1Result, BERReader, Tag};
 /// RFC 5280, 4.2.1.1.
 const AUTHORITY_KEY_IDENTIFIER: [u64; 4] = [2, 5, 29, 35];
 
+/// Maximum size of the file, as of other certificates.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+/// The beginning of the first line, and of the first line after a revocation.
+const ORIGIN: &str = "# ";
+const REVOKED: &[u8] = b"!";
+
 /// A usable certificate of the file.
 #[derive(Debug)]
 pub(super) struct Issued {
     pub(super) certificate: Certificate,
     der: CertificateDer<'static>,
+    origin: String,
 }
 
 impl Issued {
@@ -28,7 +42,20 @@ impl Issued {
     pub(super) fn read(file: &Path) -> Option<Self> {
         let server = usable(file)?;
         let certificate = server.certificates().into_iter().next()?;
-        Some(Self { certificate, der: CertificateDer::from_pem_file(file).ok()? })
+        let text = shoal_base::file::read_text(file, FILE_BYTES_MAX).ok()?;
+        let origin = text.lines().next()?.strip_prefix(ORIGIN).unwrap_or_default().to_owned();
+        Some(Self { certificate, der: CertificateDer::from_pem_slice(text.as_bytes()).ok()?, origin })
+    }
+
+    /// Returns whether the certificate authority and the profile of a configuration have issued the certificate, and it is
+    /// not revoked.
+    pub(super) fn is_from(&self, config: &AcmeConfig) -> bool {
+        self.origin == origin(config)
+    }
+
+    /// Returns whether the certificate authority of a configuration has issued the certificate, by whatever profile.
+    pub(super) fn is_of_directory(&self, config: &AcmeConfig) -> bool {
+        self.origin.split(' ').next() == Some(&config.directory.uri().to_string())
     }
 
     /// Returns whether the certificate has these names.
@@ -58,6 +85,27 @@ impl Issued {
     pub(super) fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
+}
+
+/// Returns the text of a file with this key and this chain, in PEM.
+pub(super) fn text(config: &AcmeConfig, key: &str, chain: &str) -> String {
+    format!("{ORIGIN}{}\n{key}{chain}", origin(config))
+}
+
+fn origin(config: &AcmeConfig) -> String {
+    let profile = config.profile.as_ref().map_or("", |profile| profile.as_str());
+    format!("{} {profile}", config.directory.uri())
+}
+
+/// Opens the file to mark the certificate as revoked by [`mark_revoked`].
+pub(super) fn open_to_mark(file: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(file)
+}
+
+/// Marks the certificate as revoked: the next look orders another one. The file keeps its owner, whichever user does this.
+pub(super) fn mark_revoked(file: &File) -> io::Result<()> {
+    file.write_all_at(REVOKED, 0)?;
+    file.sync_all()
 }
 
 /// Returns the file for listeners, if it has a usable certificate. A damaged one is replaced by the next certificate.

@@ -10,6 +10,7 @@ use shoal_config::AcmeConfig;
 use shoal_session::{Challenges, TlsAnswer};
 
 use super::fault::{self, Fault};
+use super::issued;
 
 /// How often the certificate authority is asked whether it is done.
 const POLLS: RetryPolicy = RetryPolicy::new()
@@ -17,7 +18,7 @@ const POLLS: RetryPolicy = RetryPolicy::new()
     .backoff(1.5)
     .timeout(Duration::from_secs(90));
 
-/// Obtains a certificate by this kind of challenge. Returns its key and its chain, in PEM.
+/// Obtains a certificate by this kind of challenge. Returns the text of its file.
 pub(super) async fn obtain(
     account: &Account,
     config: &AcmeConfig,
@@ -41,13 +42,18 @@ pub(super) async fn obtain(
         None => account.new_order(&new()).await,
     };
     let mut order = order?;
-    let outcome = complete(&mut order, kind, challenges).await;
+    let outcome = complete(&mut order, config, kind, challenges).await;
     // Only an answer needs a certificate, which might not be made.
     let _is_empty = challenges.replace_tls(&[]);
     outcome
 }
 
-async fn complete(order: &mut Order, kind: &ChallengeType, challenges: &Challenges) -> Result<String, Fault> {
+async fn complete(
+    order: &mut Order,
+    config: &AcmeConfig,
+    kind: &ChallengeType,
+    challenges: &Challenges,
+) -> Result<String, Fault> {
     if *kind == ChallengeType::TlsAlpn01 {
         let answers = tls_answers(order).await?;
         challenges.replace_tls(&answers).map_err(|error| Fault::Away(error.to_string()))?;
@@ -63,7 +69,7 @@ async fn complete(order: &mut Order, kind: &ChallengeType, challenges: &Challeng
     }
     let key = order.finalize().await?;
     let chain = order.poll_certificate(&POLLS).await?;
-    Ok(format!("{key}{chain}"))
+    Ok(issued::text(config, &key, &chain))
 }
 
 /// Returns the answers to the TLS-ALPN-01 challenges of all domains that are not authorized yet.

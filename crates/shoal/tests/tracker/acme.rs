@@ -25,6 +25,7 @@ const DOMAIN: &str = "tracker.example";
 /// A tracker's settings and its certificate authority.
 struct Place {
     pebble: Pebble,
+    options: Options,
     state: TempDir,
     http: String,
     tls: String,
@@ -39,7 +40,8 @@ impl Place {
         let mut options = Options::new(http, tls);
         change(&mut options);
         Self {
-            pebble: Pebble::prepare(options).unwrap(),
+            pebble: Pebble::prepare(options.clone()).unwrap(),
+            options,
             state: tempfile::tempdir().unwrap(),
             http: format!("127.0.0.1:{http}"),
             tls: format!("127.0.0.1:{tls}"),
@@ -120,6 +122,25 @@ fn a_tracker_obtains_its_certificate_and_keeps_it() {
     assert_eq!(handshake(tracker.tls[0], &client).unwrap().1, certificate);
     let reason = failure(&tracker, "the certificate authority was not asked when to renew");
     assert!(reason.contains("cannot be used: "), "{reason}");
+}
+
+/// The way from the staging directory to the real one.
+#[test]
+fn another_directory_and_another_profile_have_another_certificate() {
+    let mut place = Place::new(|_| {});
+    place.pebble.run().unwrap();
+    place.start().wait_for_line("a certificate was issued");
+    place.pebble = Pebble::start(place.options.clone()).unwrap();
+    let tracker = place.start();
+    tracker.wait_for_line("ordering another certificate");
+    tracker.wait_for_line("a certificate was issued");
+    handshake(tracker.tls[0], &place.pebble.client().unwrap()).unwrap();
+    drop(tracker);
+    place.more.push(("SHOAL_ACME_PROFILE", "shortlived".to_owned()));
+    let tracker = place.start();
+    tracker.wait_for_line("ordering another certificate");
+    let days = tracker.wait_for_line("a certificate was issued")["days"].as_u64().unwrap();
+    assert!(days < 7, "{days}");
 }
 
 #[test]
@@ -317,7 +338,7 @@ fn a_revoked_certificate_is_renewed_and_no_handshake_fails() {
         let revoked = run(&["tls", "revoke"], &borrowed(&place.settings()));
         assert!(revoked.status.success(), "{revoked:?}");
         tracker.signal(Signal::SIGHUP);
-        tracker.wait_for_line("renewing the certificate");
+        tracker.wait_for_line("ordering another certificate");
         tracker.wait_for_line("a certificate was issued");
         eventually("clients get the new certificate", || {
             (handshake(address, &client).unwrap().1 != first).then_some(())
