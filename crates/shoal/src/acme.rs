@@ -19,6 +19,7 @@ mod issued;
 mod order;
 mod schedule;
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,7 +70,12 @@ const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(3600);
 
 /// Returns the issued certificate for the listeners, if there is a usable one.
 pub(crate) fn certificate(config: &Config) -> Option<CertificateFiles> {
-    issued::files(&file(config, CERTIFICATE)?)
+    issued::files(&certificate_file(config)?)
+}
+
+/// Returns the file of the issued certificate, if the tracker obtains one.
+pub(crate) fn certificate_file(config: &Config) -> Option<PathBuf> {
+    file(config, CERTIFICATE)
 }
 
 /// Checks the files that the configuration names. The error names the key.
@@ -165,7 +171,7 @@ impl Renewal {
         if let Some(pem) = self.unwritten.take() {
             return self.install(pem).await;
         }
-        let issued = self.read().await;
+        let issued = self.read().await?;
         if let Some(issued) = &issued {
             self.serve(issued);
         }
@@ -272,12 +278,15 @@ impl Renewal {
     async fn install(&mut self, pem: String) -> Result<Duration, Fault> {
         let (file, content) = (self.certificate_file.clone(), pem.clone());
         let write = tokio::task::spawn_blocking(move || issued::write(&file, &content));
-        if let Err(error) = write.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+        if let Err(error) = write.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            if error.kind() == io::ErrorKind::InvalidData {
+                return Err(Fault::Unusable(error.to_string()));
+            }
             self.unwritten = Some(pem);
             return Err(Fault::file(&self.certificate_file, &error));
         }
-        let Some(issued) = self.read().await else {
-            return Err(Fault::Away("it has issued a certificate that cannot be used".to_owned()));
+        let Some(issued) = self.read().await? else {
+            return Err(Fault::Unusable("its file has changed".to_owned()));
         };
         self.reload();
         tracing::info!(days = days_left(&issued), "a certificate was issued");
@@ -297,7 +306,7 @@ impl Renewal {
         }
     }
 
-    async fn read(&self) -> Option<Issued> {
+    async fn read(&self) -> Result<Option<Issued>, Fault> {
         read(self.certificate_file.clone()).await
     }
 
@@ -311,7 +320,7 @@ impl Renewal {
             schedule::pause(self.failures, fault.is_refusal(), retry_after, fastrand::f64())
         };
         let next_attempt_s = pause.as_secs();
-        match self.read().await {
+        match self.read().await.ok().flatten() {
             Some(issued) => tracing::error!(
                 reason = %fault, days_left = days_left(&issued), next_attempt_s,
                 "the certificate was not renewed; the old one stays in use (SIGHUP tries again at once)"
@@ -326,8 +335,10 @@ impl Renewal {
 }
 
 /// Reads the certificate on a thread that may wait.
-async fn read(file: PathBuf) -> Option<Issued> {
-    tokio::task::spawn_blocking(move || Issued::read(&file)).await.ok().flatten()
+async fn read(file: PathBuf) -> Result<Option<Issued>, Fault> {
+    let path = file.clone();
+    let read = tokio::task::spawn_blocking(move || Issued::read(&path)).await;
+    read.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| Fault::file(&file, &error))
 }
 
 /// Returns the window that the issuer suggests for the renewal, and when to ask again. Not every issuer has one.
@@ -396,7 +407,7 @@ pub(crate) fn revoke(config: &Config) -> Result<String, Failure> {
 }
 
 async fn revoke_with(config: &Config, account_file: &Path, certificate_file: &Path) -> Result<(), Fault> {
-    let Some(issued) = read(certificate_file.to_owned()).await else {
+    let Some(issued) = read(certificate_file.to_owned()).await? else {
         return Err(Fault::File(format!("{} has no certificate", certificate_file.display())));
     };
     if !account_file.exists() {

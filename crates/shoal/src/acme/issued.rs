@@ -14,8 +14,9 @@ use instant_acme::CertificateIdentifier;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use shoal_config::AcmeConfig;
+use shoal_runtime::replace_file::temporary;
 use shoal_runtime::state_directory::replace;
-use shoal_session::tls::{Certificate, CertificateFiles, Server};
+use shoal_session::tls::{Certificate, CertificateError, CertificateFiles, Server};
 use yasna::models::ObjectIdentifier;
 use yasna::{ASN1Result, BERReader, Tag};
 
@@ -38,13 +39,14 @@ pub(super) struct Issued {
 }
 
 impl Issued {
-    /// Reads the certificate, if there is a usable one.
-    pub(super) fn read(file: &Path) -> Option<Self> {
-        let server = usable(file)?;
-        let certificate = server.certificates().into_iter().next()?;
-        let text = shoal_base::file::read_text(file, FILE_BYTES_MAX).ok()?;
-        let origin = text.lines().next()?.strip_prefix(ORIGIN).unwrap_or_default().to_owned();
-        Some(Self { certificate, der: CertificateDer::from_pem_slice(text.as_bytes()).ok()?, origin })
+    /// Reads the certificate, if there is a usable one. The error is that of the file system: the file may be good.
+    pub(super) fn read(file: &Path) -> io::Result<Option<Self>> {
+        let Some(server) = usable(file)? else { return Ok(None) };
+        let text = shoal_base::file::read_text(file, FILE_BYTES_MAX)?;
+        let origin = text.lines().next().and_then(|line| line.strip_prefix(ORIGIN)).unwrap_or_default();
+        let der = CertificateDer::from_pem_slice(text.as_bytes()).ok();
+        let certificate = server.certificates().into_iter().next().zip(der);
+        Ok(certificate.map(|(certificate, der)| Self { certificate, der, origin: origin.to_owned() }))
     }
 
     /// Returns whether the certificate authority and the profile of a configuration have issued the certificate, and it is
@@ -110,29 +112,41 @@ pub(super) fn mark_revoked(file: &File) -> io::Result<()> {
 
 /// Returns the file for listeners, if it has a usable certificate. A damaged one is replaced by the next certificate.
 pub(crate) fn files(file: &Path) -> Option<CertificateFiles> {
-    usable(file).map(|_| of(file))
+    let usable = usable(file).unwrap_or_else(|error| {
+        tracing::error!(file = %file.display(), %error, "the issued certificate cannot be read");
+        None
+    });
+    usable.map(|_| of(file))
 }
 
 fn of(file: &Path) -> CertificateFiles {
     CertificateFiles { chain: file.to_owned(), key: None }
 }
 
-fn usable(file: &Path) -> Option<Server> {
-    if !file.exists() {
-        return None;
-    }
+fn usable(file: &Path) -> io::Result<Option<Server>> {
     match Server::load(&[of(file)]) {
-        Ok(server) => Some(server),
+        Ok(server) => Ok(Some(server)),
+        Err(CertificateError::Unreadable { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(CertificateError::Unreadable { error, .. }) => Err(error),
         Err(error) => {
             tracing::error!(%error, "the issued certificate cannot be used; a new one replaces it");
-            None
+            Ok(None)
         }
     }
 }
 
-/// Replaces the certificate by another one with its key.
-pub(super) fn write(file: &Path, pem: &str) -> io::Result<()> {
-    replace(file, |mut new| new.write_all(pem.as_bytes()).map(|()| (new, ())))
+/// Replaces the certificate by another one with its key, if that one can be used. Otherwise the error is `InvalidData`.
+pub(super) fn write(file: &Path, text: &str) -> io::Result<()> {
+    replace(file, |mut new| {
+        new.write_all(text.as_bytes())?;
+        match Server::load(&[of(&temporary(file))]) {
+            Ok(_) => Ok((new, ())),
+            Err(CertificateError::Unreadable { error, .. }) => Err(error),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
+        }
+    })
 }
 
 /// Returns the serial number and the identifier of the issuer's key (RFC 5280, 4.1).
@@ -179,4 +193,36 @@ fn key_identifier(value: &[u8]) -> Option<Vec<u8>> {
         })
     };
     yasna::parse_der(value, read).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use shoal_session::tls::self_signed;
+
+    use super::*;
+
+    #[test]
+    fn only_a_usable_certificate_replaces_another_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("acme.pem");
+        assert!(Issued::read(&file).unwrap().is_none());
+        let [one, other] = ["a.example", "b.example"].map(|name| self_signed(&[name.to_owned()]).unwrap());
+        let config = AcmeConfig::default();
+        write(&file, &text(&config, &one.key_pem, &one.certificate_pem)).unwrap();
+        for pem in ["<html>", &text(&config, &one.key_pem, &other.certificate_pem)] {
+            assert_eq!(write(&file, pem).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        }
+        let issued = Issued::read(&file).unwrap().unwrap();
+        assert!(issued.has_names(["a.example"].into_iter()) && issued.is_from(&config));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+        mark_revoked(&open_to_mark(&file).unwrap()).unwrap();
+        let issued = Issued::read(&file).unwrap().unwrap();
+        assert!(!issued.is_from(&config) && !issued.is_of_directory(&config));
+        // A file that cannot be read may be good.
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("acme.pem", &file).unwrap();
+        assert!(Issued::read(&file).is_err());
+    }
 }

@@ -122,6 +122,17 @@ fn a_tracker_obtains_its_certificate_and_keeps_it() {
     assert_eq!(handshake(tracker.tls[0], &client).unwrap().1, certificate);
     let reason = failure(&tracker, "the certificate authority was not asked when to renew");
     assert!(reason.contains("cannot be used: "), "{reason}");
+    // A damaged file takes nothing out of service, and is replaced.
+    fs::write(place.certificate_file(), "x").unwrap();
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the certificates stay as they were");
+    failure(&tracker, "there is no certificate yet");
+    assert_eq!(handshake(tracker.tls[0], &client).unwrap().1, certificate);
+    place.pebble.run().unwrap();
+    tracker.signal(Signal::SIGHUP);
+    failure(&tracker, "there is no certificate yet");
+    tracker.wait_for_line("a certificate was issued");
+    handshake(tracker.tls[0], &place.pebble.client().unwrap()).unwrap();
 }
 
 /// The way from the staging directory to the real one.
