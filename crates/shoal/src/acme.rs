@@ -227,7 +227,7 @@ impl Renewal {
 
     async fn account(&self, retry_after: &RetryAfter) -> Result<Account, Fault> {
         let open = || account::open(&self.config.acme, &self.account_file, &self.challenges, retry_after);
-        if self.has_account().await {
+        if self.has_account().await? {
             return open().await;
         }
         open().await?;
@@ -237,17 +237,18 @@ impl Renewal {
     }
 
     /// Returns whether this node need not tell others of a new account. Gives the other nodes of a cluster time to tell theirs.
-    async fn has_account(&self) -> bool {
-        if !self.config.shares_state() || self.account_file.exists() {
-            return true;
+    async fn has_account(&self) -> Result<bool, Fault> {
+        let is_known = || account::is_known(&self.config.acme, &self.account_file, &self.challenges);
+        if !self.config.shares_state() || is_known()? {
+            return Ok(true);
         }
         // Nodes that start together do not create accounts together.
         let mut looks = fastrand::u32(CLUSTER_LOOKS);
-        while self.challenges.account().is_none() && looks > 0 {
+        while !is_known()? && looks > 0 {
             tokio::time::sleep(CLUSTER_LOOK_EVERY).await;
             looks -= 1;
         }
-        self.challenges.account().is_some()
+        is_known()
     }
 
     /// Obtains a certificate by the first kind of challenge that shows this tracker.

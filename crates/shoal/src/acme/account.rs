@@ -28,12 +28,9 @@ pub(super) async fn open(
 ) -> Result<Account, Fault> {
     let builder = Account::builder_with_http(Box::new(Client::new(retry_after.clone())));
     let retained = read(file)?;
-    let shared = challenges.account().map(|account| account.credentials);
-    let mut known = shared.into_iter().chain(retained.clone()).filter_map(|text| {
-        let credentials = credentials(config, &text)?;
-        Some((text, credentials))
-    });
-    let (text, account) = match known.next() {
+    let shared = challenges.account();
+    let texts = shared.iter().map(|account| account.credentials.clone()).chain(retained.clone());
+    let (text, account) = match known(config, texts) {
         Some((text, credentials)) => (text, builder.from_credentials(credentials).await?),
         None => {
             let (account, credentials) = create(config, builder).await?;
@@ -46,9 +43,26 @@ pub(super) async fn open(
         let write = replace(file, |mut new| new.write_all(text.as_bytes()).map(|()| (new, ())));
         write.map_err(|error| Fault::file(file, &error))?;
     }
-    let thumbprint = account.key_thumbprint().to_owned();
-    challenges.set_account(Some(AcmeAccount { credentials: text, thumbprint }));
+    // The account of a faster node may have arrived meanwhile, and the next attempt has it.
+    if challenges.account() == shared {
+        let thumbprint = account.key_thumbprint().to_owned();
+        challenges.set_account(Some(AcmeAccount { credentials: text, thumbprint }));
+    }
     Ok(account)
+}
+
+/// Returns whether [`open`] would create no account.
+pub(super) fn is_known(config: &AcmeConfig, file: &Path, challenges: &Challenges) -> Result<bool, Fault> {
+    let shared = challenges.account().map(|account| account.credentials);
+    Ok(known(config, shared.into_iter().chain(read(file)?)).is_some())
+}
+
+/// Returns the first of these accounts that is one for the configured certificate authority.
+fn known(
+    config: &AcmeConfig,
+    mut texts: impl Iterator<Item = String>,
+) -> Option<(String, AccountCredentials)> {
+    texts.find_map(|text| credentials(config, &text).map(|credentials| (text, credentials)))
 }
 
 async fn create(

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use shoal_session::tls::{CertificateFiles, Server, self_signed};
@@ -65,6 +66,13 @@ impl Place {
     fn start(&self) -> Tracker {
         let settings = self.settings();
         Tracker::start(&borrowed(&settings))
+    }
+
+    /// Starts a tracker that waits for other nodes before it creates an account.
+    #[cfg(feature = "cluster")]
+    fn start_node(&self) -> Tracker {
+        let settings = self.settings();
+        Tracker::start_with_patience(Duration::from_secs(60), &borrowed(&settings))
     }
 
     fn certificate_file(&self) -> PathBuf {
@@ -305,7 +313,7 @@ fn each_node_of_a_cluster_answers_for_the_others() {
     place.pebble.run().unwrap();
     let nats = shoal_testkit::nats::Server::start(&shoal_testkit::nats::Options::default()).unwrap();
     place.more.push(("SHOAL_CLUSTER_SERVERS", nats.url()));
-    let first = place.start();
+    let first = place.start_node();
     first.wait_for_line("there is an account");
     first.wait_for_line("a certificate was issued");
     let state = tempfile::tempdir().unwrap();
@@ -314,12 +322,22 @@ fn each_node_of_a_cluster_answers_for_the_others() {
         ("SHOAL_TLS_LISTEN", "127.0.0.1:0".to_owned()),
         ("SHOAL_STATE_PATH", state.path().display().to_string()),
     ]);
-    let second = place.start();
+    let second = place.start_node();
     second.wait_for_line("a certificate was issued");
     let client = place.pebble.client().unwrap();
     let certificates = [&first, &second].map(|node| handshake(node.tls[0], &client).unwrap().1);
     assert_ne!(certificates[0], certificates[1]);
     let account = |folder: &Path| fs::read_to_string(folder.join("acme-account")).unwrap();
+    let shared = account(place.state.path());
+    assert_eq!(shared, account(state.path()));
+    // The certificate authority has forgotten the account: the first node that learns it has another one for both.
+    place.pebble.run().unwrap();
+    for (node, state) in [(&first, place.state.path()), (&second, state.path())] {
+        fs::remove_file(state.join("acme.pem")).unwrap();
+        node.signal(Signal::SIGHUP);
+        node.wait_for_line("a certificate was issued");
+    }
+    assert_ne!(shared, account(place.state.path()));
     assert_eq!(account(place.state.path()), account(state.path()));
 }
 
