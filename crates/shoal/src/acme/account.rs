@@ -73,9 +73,9 @@ async fn create(
     let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
     let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
     let external = external_key(config)?;
-    let directory = directory(config);
-    let (account, credentials) = builder.create(&new, directory.clone(), external.as_ref()).await?;
-    tracing::info!(directory, account = account.id(), "there is an account at the certificate authority now");
+    let (account, credentials) = builder.create(&new, directory(config), external.as_ref()).await?;
+    // The URL may contain secrets, which this form omits.
+    tracing::info!(directory = %config.directory, account = account.id(), "there is an account at the certificate authority now");
     Ok((account, credentials))
 }
 
