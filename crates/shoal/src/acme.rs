@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use instant_acme::{Account, ChallengeType, RevocationRequest};
 use shoal_base::transport::stream::ListenAddress;
-use shoal_config::{Config, Listen};
+use shoal_config::{Config, HostName, Listen};
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::live::Live;
@@ -175,10 +175,9 @@ impl Renewal {
         if let Some(issued) = &issued {
             self.serve(issued);
         }
-        let names = self.config.acme.domains.iter().map(shoal_config::HostName::as_str);
         let (purpose, account) = match &issued {
             None => (Purpose::First, None),
-            Some(issued) if !issued.is_from(&self.config.acme) || !issued.has_names(names) => {
+            Some(issued) if !issued.is_from(&self.config.acme) || !issued.has_names(self.domains()) => {
                 (Purpose::Another, None)
             }
             Some(issued) => {
@@ -207,10 +206,12 @@ impl Renewal {
         self.install(pem).await
     }
 
+    fn domains(&self) -> impl Iterator<Item = &str> {
+        self.config.acme.domains.iter().map(HostName::as_str)
+    }
+
     fn announce(&self, purpose: Purpose) {
-        let domains: Vec<&str> =
-            self.config.acme.domains.iter().map(shoal_config::HostName::as_str).collect();
-        let domains = domains.join(" ");
+        let domains = self.domains().collect::<Vec<_>>().join(" ");
         let directory = &self.config.acme.directory;
         match purpose {
             Purpose::First => tracing::info!(
@@ -289,6 +290,11 @@ impl Renewal {
         let Some(issued) = self.read().await? else {
             return Err(Fault::Unusable("its file has changed".to_owned()));
         };
+        if !issued.has_names(self.domains()) {
+            // The same order would probably get the same certificate.
+            let names = issued.certificate.names.join(" ");
+            return Err(Fault::Unusable(format!("it lacks some of acme.domains, and has: {names}")));
+        }
         self.reload();
         tracing::info!(days = days_left(&issued), "a certificate was issued");
         Ok(schedule::look_after_renewal(&issued.certificate))

@@ -60,14 +60,9 @@ impl Issued {
         self.origin.split(' ').next() == Some(&config.directory.uri().to_string())
     }
 
-    /// Returns whether the certificate has these names.
-    pub(super) fn has_names<'n>(&self, names: impl Iterator<Item = &'n str>) -> bool {
-        let sorted = |mut names: Vec<String>| {
-            names.sort_unstable();
-            names.dedup();
-            names
-        };
-        sorted(names.map(str::to_owned).collect()) == sorted(self.certificate.names.clone())
+    /// Returns whether the certificate has these names. Some certificate authorities add names, such as that with `www.`.
+    pub(super) fn has_names<'n>(&self, mut names: impl Iterator<Item = &'n str>) -> bool {
+        names.all(|name| self.certificate.names.iter().any(|own| own == name))
     }
 
     /// Returns a share of one that is the same for all looks at this certificate, and differs between certificates.
@@ -208,7 +203,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("acme.pem");
         assert!(Issued::read(&file).unwrap().is_none());
-        let [one, other] = ["a.example", "b.example"].map(|name| self_signed(&[name.to_owned()]).unwrap());
+        let of_both = ["a.example".to_owned(), "www.a.example".to_owned()];
+        let [one, other] = [&of_both[..], &of_both[..1]].map(|names| self_signed(names).unwrap());
         let config = AcmeConfig::default();
         write(&file, &text(&config, &one.key_pem, &one.certificate_pem)).unwrap();
         for pem in ["<html>", &text(&config, &one.key_pem, &other.certificate_pem)] {
@@ -216,6 +212,7 @@ mod tests {
         }
         let issued = Issued::read(&file).unwrap().unwrap();
         assert!(issued.has_names(["a.example"].into_iter()) && issued.is_from(&config));
+        assert!(!issued.has_names(["a.example", "b.example"].into_iter()));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
         mark_revoked(&open_to_mark(&file).unwrap()).unwrap();
         let issued = Issued::read(&file).unwrap().unwrap();
