@@ -36,6 +36,7 @@ use shoal_session::Challenges;
 use shoal_session::tls::CertificateFiles;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::authority::RetryAfter;
 use self::fault::Fault;
@@ -135,7 +136,8 @@ impl Renewal {
         })
     }
 
-    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload. A panic ends one
+    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload, or as
+    /// soon as the certificate authority permits. A panic ends one
     /// attempt: the tracker serves on, and without this task the certificate would expire.
     pub(crate) async fn run(self, wake: Arc<Notify>) {
         loop {
@@ -159,9 +161,10 @@ impl Renewal {
                 }
                 Err(fault) => self.failed(&fault, retry_after.duration()).await,
             };
+            let earliest = Instant::now() + schedule::obeyed(retry_after.duration());
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = wake.notified() => {}
+                () = wake.notified() => tokio::time::sleep_until(earliest).await,
             }
         }
     }
@@ -330,11 +333,13 @@ impl Renewal {
         match self.read().await.ok().flatten() {
             Some(issued) => tracing::error!(
                 reason = %fault, days_left = days_left(&issued), next_attempt_s,
-                "the certificate was not renewed; the old one stays in use (SIGHUP tries again at once)"
+                "the certificate was not renewed; the old one stays in use (SIGHUP tries again at once, unless the certificate authority \
+                 has asked to wait)"
             ),
             None => tracing::error!(
                 reason = %fault, next_attempt_s,
-                "there is no certificate yet, so handshakes fail (SIGHUP tries again at once)"
+                "there is no certificate yet, so handshakes fail (SIGHUP tries again at once, unless the certificate \
+                 authority has asked to wait)"
             ),
         }
         pause

@@ -63,7 +63,12 @@ pub(super) fn pause(failures: u32, is_refusal: bool, retry_after: Duration, chan
     let doubled = limits.start.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let pause = Duration::from_secs(doubled.min(limits.end));
     // Trackers that failed together do not come back together.
-    pause.mul_f64(0.75 + chance / 2.0).max(retry_after.min(RETRY_AFTER_MAX))
+    pause.mul_f64(0.75 + chance / 2.0).max(obeyed(retry_after))
+}
+
+/// Returns the pause that is obeyed if a certificate authority asks for this one.
+pub(super) fn obeyed(retry_after: Duration) -> Duration {
+    retry_after.min(RETRY_AFTER_MAX)
 }
 
 #[cfg(test)]

@@ -303,6 +303,10 @@ fn a_limit_of_the_certificate_authority_is_obeyed() {
     let reason = line["reason"].as_str().unwrap();
     assert!(reason.contains("refuses: too many accounts (rateLimited); it asks to wait"), "{reason}");
     assert_eq!(line["next_attempt_s"], 7200);
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the configuration was read again");
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(tracker.log().matches("there is no certificate yet").count(), 1);
 }
 
 /// The certificate authority reaches the first node only, which answers for the second one.
