@@ -422,11 +422,7 @@ async fn revoke_with(config: &Config, account_file: &Path, certificate_file: &Pa
     let Some(issued) = read(certificate_file.to_owned()).await? else {
         return Err(Fault::File(format!("{} has no certificate", certificate_file.display())));
     };
-    if !account_file.exists() {
-        return Err(Fault::File(format!("{} does not exist", account_file.display())));
-    }
-    let account =
-        account::open(&config.acme, account_file, &Challenges::default(), &RetryAfter::default()).await?;
+    let account = account::open_retained(&config.acme, account_file).await?;
     // A revocation that the tracker does not learn of would leave the certificate in service.
     let marked = issued::open_to_mark(certificate_file);
     let marked = marked.map_err(|error| Fault::file(certificate_file, &error))?;

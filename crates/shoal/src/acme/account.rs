@@ -26,7 +26,7 @@ pub(super) async fn open(
     challenges: &Challenges,
     retry_after: &RetryAfter,
 ) -> Result<Account, Fault> {
-    let builder = Account::builder_with_http(Box::new(Client::new(retry_after.clone())));
+    let builder = builder(retry_after);
     let retained = read(file)?;
     let shared = challenges.account();
     let texts = shared.iter().map(|account| account.credentials.clone()).chain(retained.clone());
@@ -49,6 +49,19 @@ pub(super) async fn open(
         challenges.set_account(Some(AcmeAccount { credentials: text, thumbprint }));
     }
     Ok(account)
+}
+
+/// Opens the account of the file. Creates none, and writes nothing: another user than that of the tracker may ask.
+pub(super) async fn open_retained(config: &AcmeConfig, file: &Path) -> Result<Account, Fault> {
+    let Some((_, credentials)) = known(config, read(file)?.into_iter()) else {
+        let (file, directory) = (file.display(), &config.directory);
+        return Err(Fault::File(format!("{file} has no account of acme.directory = {directory}")));
+    };
+    Ok(builder(&RetryAfter::default()).from_credentials(credentials).await?)
+}
+
+fn builder(retry_after: &RetryAfter) -> AccountBuilder {
+    Account::builder_with_http(Box::new(Client::new(retry_after.clone())))
 }
 
 /// Returns whether [`open`] would create no account.

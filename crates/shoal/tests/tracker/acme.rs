@@ -368,7 +368,17 @@ fn a_revoked_certificate_is_renewed_and_no_handshake_fails() {
                 })
             })
             .collect();
-        let revoked = run(&["tls", "revoke"], &borrowed(&place.settings()));
+        // An account of another certificate authority is of no use, and stays as it is.
+        let account = place.state.path().join("acme-account");
+        let before = fs::read(&account).unwrap();
+        let other = ["tls", "revoke", "--set", "acme.directory=https://localhost:1/dir"];
+        let refused = run(&other, &borrowed(&place.settings()));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("has no account of"), "{refused:?}");
+        assert_eq!(fs::read(&account).unwrap(), before);
+        let mut settings = place.settings();
+        settings.retain(|(name, _)| *name != "SHOAL_ACME_DOMAINS");
+        let domains = format!("acme.domains={DOMAIN}");
+        let revoked = run(&["tls", "revoke", "--set", &domains], &borrowed(&settings));
         assert!(revoked.status.success(), "{revoked:?}");
         tracker.signal(Signal::SIGHUP);
         tracker.wait_for_line("ordering another certificate");
