@@ -176,7 +176,7 @@ impl Renewal {
         }
         let issued = self.read().await?;
         if let Some(issued) = &issued {
-            self.serve(issued);
+            self.serve(issued)?;
         }
         let (purpose, account) = match &issued {
             None => (Purpose::First, None),
@@ -298,22 +298,26 @@ impl Renewal {
             let names = issued.certificate.names.join(" ");
             return Err(Fault::Unusable(format!("it lacks some of acme.domains, and has: {names}")));
         }
-        self.reload();
+        self.reload()?;
         tracing::info!(days = days_left(&issued), "a certificate was issued");
         Ok(schedule::look_after_renewal(&issued.certificate))
     }
 
     /// Lets clients have the certificate of the file, unless they get it already.
-    fn serve(&self, issued: &Issued) {
-        if !self.certificates.server().certificates().contains(&issued.certificate) {
-            self.reload();
+    fn serve(&self, issued: &Issued) -> Result<(), Fault> {
+        if self.certificates.server().certificates().contains(&issued.certificate) {
+            return Ok(());
         }
+        self.reload()
     }
 
-    fn reload(&self) {
-        if let Err(error) = self.certificates.reload(self.live.latest().policy.config()) {
-            tracing::error!(%error, "the certificates stay as they were");
-        }
+    /// A fault in a file of the operator keeps the issued certificate out of service as well, so this is tried again.
+    fn reload(&self) -> Result<(), Fault> {
+        self.certificates.reload(self.live.latest().policy.config()).map_err(|error| {
+            Fault::Configuration(format!(
+                "the issued certificate is not in use yet: tls.certificates: {error}"
+            ))
+        })
     }
 
     async fn read(&self) -> Result<Option<Issued>, Fault> {
