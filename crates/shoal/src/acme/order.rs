@@ -18,6 +18,9 @@ const POLLS: RetryPolicy = RetryPolicy::new()
     .backoff(1.5)
     .timeout(Duration::from_secs(90));
 
+/// Maximum time until the domains are validated. An order that is given up before costs nothing.
+const VALIDATION_TIME_MAX: Duration = Duration::from_secs(15 * 60);
+
 /// Obtains a certificate by this kind of challenge. Returns the text of its file.
 pub(super) async fn obtain(
     account: &Account,
@@ -42,6 +45,10 @@ pub(super) async fn obtain(
         None => account.new_order(&new()).await,
     };
     let mut order = order?;
+    if order.state().authorizations.len() > config.domains.len() {
+        // Each takes requests.
+        return Err(Fault::Away("its order has more authorizations than acme.domains has names".to_owned()));
+    }
     let outcome = complete(&mut order, config, kind, challenges).await;
     // Only an answer needs a certificate, which might not be made.
     let _is_empty = challenges.replace_tls(&[]);
@@ -54,22 +61,29 @@ async fn complete(
     kind: &ChallengeType,
     challenges: &Challenges,
 ) -> Result<String, Fault> {
+    let validated = tokio::time::timeout(VALIDATION_TIME_MAX, validate(order, kind, challenges)).await;
+    validated.unwrap_or_else(|_| {
+        let time_max_s = VALIDATION_TIME_MAX.as_secs();
+        Err(Fault::Away(format!("it has not validated acme.domains within {time_max_s} s")))
+    })?;
+    let key = order.finalize().await?;
+    let chain = order.poll_certificate(&POLLS).await?;
+    Ok(issued::text(config, &key, &chain))
+}
+
+/// Shows the tracker to the certificate authority, until the order is ready.
+async fn validate(order: &mut Order, kind: &ChallengeType, challenges: &Challenges) -> Result<(), Fault> {
     if *kind == ChallengeType::TlsAlpn01 {
         let answers = tls_answers(order).await?;
         challenges.replace_tls(&answers).map_err(|error| Fault::Away(error.to_string()))?;
     }
     invite(order, kind).await?;
     match order.poll_ready(&POLLS).await {
-        Ok(OrderStatus::Ready) => {}
-        Ok(_) => return Err(Fault::NotShown(reason(order).await)),
-        Err(_) if order.state().status == OrderStatus::Invalid => {
-            return Err(Fault::NotShown(reason(order).await));
-        }
-        Err(error) => return Err(error.into()),
+        Ok(OrderStatus::Ready) => Ok(()),
+        Ok(_) => Err(Fault::NotShown(reason(order).await)),
+        Err(_) if order.state().status == OrderStatus::Invalid => Err(Fault::NotShown(reason(order).await)),
+        Err(error) => Err(error.into()),
     }
-    let key = order.finalize().await?;
-    let chain = order.poll_certificate(&POLLS).await?;
-    Ok(issued::text(config, &key, &chain))
 }
 
 /// Returns the answers to the TLS-ALPN-01 challenges of all domains that are not authorized yet.
