@@ -1,9 +1,9 @@
 //! An order: from the domains to a certificate, by one kind of challenge.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use instant_acme::{
-    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier, NewOrder, Order,
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier, NewOrder, Order,
     OrderStatus, RetryPolicy,
 };
 use shoal_config::AcmeConfig;
@@ -20,6 +20,11 @@ const POLLS: RetryPolicy = RetryPolicy::new()
 
 /// Maximum time until the domains are validated. An order that is given up before costs nothing.
 const VALIDATION_TIME_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// How often the certificate of a finalized order is asked for again after a failure, and the pauses between.
+const FETCHES_MAX: u32 = 10;
+const FETCH_PAUSE: Duration = Duration::from_secs(10);
+const FETCH_PAUSE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Obtains a certificate by this kind of challenge. Returns the text of its file.
 pub(super) async fn obtain(
@@ -67,8 +72,31 @@ async fn complete(
         Err(Fault::Away(format!("it has not validated acme.domains within {time_max_s} s")))
     })?;
     let key = order.finalize().await?;
-    let chain = order.poll_certificate(&POLLS).await?;
+    let chain = fetch(order).await?;
     Ok(issued::text(config, &key, &chain))
+}
+
+/// Returns the chain of a finalized order. The certificate may be issued already, and without its key, which only the caller
+/// has, it would be lost.
+async fn fetch(order: &mut Order) -> Result<String, Fault> {
+    let mut failures = 0;
+    loop {
+        let error = match order.poll_certificate(&POLLS).await {
+            Ok(chain) => return Ok(chain),
+            Err(error) => error,
+        };
+        failures += 1;
+        let is_over = matches!(error, Error::Api(_)) || order.state().status == OrderStatus::Invalid;
+        if is_over || failures >= FETCHES_MAX {
+            return Err(error.into());
+        }
+        tracing::warn!(%error, "the issued certificate did not arrive; it is asked for again");
+        let pause = match error {
+            Error::Timeout(Some(next)) => next.saturating_duration_since(Instant::now()),
+            _ => FETCH_PAUSE,
+        };
+        tokio::time::sleep(pause.clamp(FETCH_PAUSE, FETCH_PAUSE_MAX)).await;
+    }
 }
 
 /// Shows the tracker to the certificate authority, until the order is ready.
