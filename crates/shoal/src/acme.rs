@@ -32,6 +32,7 @@ use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::live::Live;
 use shoal_runtime::published::Published;
+use shoal_runtime::state_directory::{ACME_ACCOUNT, ACME_CERTIFICATE};
 use shoal_session::Challenges;
 use shoal_session::tls::CertificateFiles;
 use tokio::sync::Notify;
@@ -44,10 +45,6 @@ use self::issued::Issued;
 use crate::certificates::Certificates;
 
 const DAY_S: u64 = 86_400;
-
-/// The names of the files in the directory of the state.
-const ACCOUNT: &str = "acme-account";
-const CERTIFICATE: &str = "acme.pem";
 
 /// The port to which certificate authorities connect for TLS-ALPN-01 (RFC 8737, 3).
 const TLS_PORT: u16 = 443;
@@ -76,7 +73,7 @@ pub(crate) fn certificate(config: &Config) -> Option<CertificateFiles> {
 
 /// Returns the file of the issued certificate, if the tracker obtains one.
 pub(crate) fn certificate_file(config: &Config) -> Option<PathBuf> {
-    file(config, CERTIFICATE)
+    file(config, ACME_CERTIFICATE)
 }
 
 /// Checks the files that the configuration names. The error names the key.
@@ -127,8 +124,8 @@ impl Renewal {
             challenges: Arc::clone(certificates.server().challenges()?),
             certificates,
             live: Arc::clone(live),
-            account_file: file(config, ACCOUNT)?,
-            certificate_file: file(config, CERTIFICATE)?,
+            account_file: file(config, ACME_ACCOUNT)?,
+            certificate_file: file(config, ACME_CERTIFICATE)?,
             kinds: kinds(config),
             unwritten: None,
             failures: 0,
@@ -406,7 +403,8 @@ const fn name(kind: &ChallengeType) -> &'static str {
 
 /// Revokes the certificate of a tracker with this configuration, as its account. Returns a text with the next step.
 pub(crate) fn revoke(config: &Config) -> Result<String, Failure> {
-    let (Some(account_file), Some(certificate_file)) = (file(config, ACCOUNT), file(config, CERTIFICATE))
+    let (Some(account_file), Some(certificate_file)) =
+        (file(config, ACME_ACCOUNT), file(config, ACME_CERTIFICATE))
     else {
         return Err(Failure::Configuration(
             "acme.domains = []: this tracker has no certificate that it has obtained itself".to_owned(),
