@@ -46,7 +46,7 @@ pub fn fault(certificate: &Certificate, now_s: u64) -> Option<String> {
         return Some("this certificate is not valid yet: clients refuse it (is the clock right?)".to_owned());
     }
     if certificate.not_after_unix_s.is_some_and(|end_s| end_s < now_s) {
-        return Some("this certificate has expired: clients refuse it; renew it and send SIGHUP".to_owned());
+        return Some("this certificate has expired: clients refuse it; renew it and send SIGHUP, unless acme.domains does so".to_owned());
     }
     let end_s = certificate.not_after_unix_s?;
     let life_s = end_s.saturating_sub(certificate.not_before_unix_s.unwrap_or(0));
@@ -54,7 +54,9 @@ pub fn fault(certificate: &Certificate, now_s: u64) -> Option<String> {
         return None;
     }
     let days_left = (end_s - now_s) / DAY_S;
-    Some(format!("this certificate expires soon (days left: {days_left}); renew it and send SIGHUP"))
+    Some(format!(
+        "this certificate expires soon (days left: {days_left}); renew it and send SIGHUP, unless acme.domains does so"
+    ))
 }
 
 #[cfg(test)]

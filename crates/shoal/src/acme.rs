@@ -339,7 +339,7 @@ impl Renewal {
             ),
             None => tracing::error!(
                 reason = %fault, next_attempt_s,
-                "there is no certificate yet, so handshakes fail (SIGHUP tries again at once, unless the certificate \
+                "there is no certificate yet: handshakes fail for names without another one in use (SIGHUP tries again at once, unless the certificate \
                  authority has asked to wait)"
             ),
         }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use ureq::Agent;
-use ureq::http::header::{HeaderValue, RETRY_AFTER};
+use ureq::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use ureq::http::request::Parts;
 use ureq::http::{Method, Request, Response};
 
@@ -86,9 +86,18 @@ impl HttpClient for Client {
             let mut response = response.map_err(|error| Error::Other(error.into()))?;
             limit_retry_after(&mut response);
             retry_after.note(&response);
+            if is_out_of_order(&response) {
+                return Err(Error::Other(format!("it answers with {}", response.status()).into()));
+            }
             Ok(response.map(BodyWrapper::from).into())
         })
     }
+}
+
+/// Returns whether the answer is the page of a server that is out of order, instead of a problem (RFC 8555, 6.7).
+fn is_out_of_order(response: &Response<Vec<u8>>) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    response.status().is_server_error() && !kind.starts_with(b"application/problem+json")
 }
 
 /// Sends a request, and reads the whole response. Blocks the thread.
@@ -143,6 +152,16 @@ mod tests {
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(text));
             limit_retry_after(&mut response);
             assert_eq!(retry_after_s(&response), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_page_about_maintenance_is_no_answer_of_acme() {
+        for (status, kind, expected) in
+            [(503, "text/html", true), (500, "application/problem+json", false), (404, "text/html", false)]
+        {
+            let response = Response::builder().status(status).header(CONTENT_TYPE, kind).body(Vec::new());
+            assert_eq!(is_out_of_order(&response.unwrap()), expected, "{status} {kind}");
         }
     }
 }
