@@ -290,12 +290,17 @@ impl Renewal {
         let Some(issued) = self.read().await? else {
             return Err(Fault::Unusable("its file has changed".to_owned()));
         };
+        self.reload()?;
         if !issued.has_names(self.domains()) {
             // The same order would probably get the same certificate.
             let names = issued.certificate.names.join(" ");
             return Err(Fault::Unusable(format!("it lacks some of acme.domains, and has: {names}")));
         }
-        self.reload()?;
+        if schedule::due_unix_s(&issued.certificate, None, issued.share()) <= clock::unix_s() {
+            return Err(Fault::Unusable(
+                "by its dates, its renewal is due already; is the clock right?".to_owned(),
+            ));
+        }
         tracing::info!(days = days_left(&issued), "a certificate was issued");
         Ok(schedule::look_after_renewal(&issued.certificate))
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier, NewOrder, Order,
-    OrderStatus, RetryPolicy,
+    OrderStatus, Problem, RetryPolicy,
 };
 use shoal_config::AcmeConfig;
 use shoal_session::{Challenges, TlsAnswer};
@@ -40,9 +40,14 @@ pub(super) async fn obtain(
         let new = NewOrder::new(&identifiers);
         config.profile.iter().fold(new, |new, profile| new.profile(profile.as_str()))
     };
-    // A certificate that was replaced already cannot be replaced again.
     let replacement = match replaced {
-        Some(replaced) => account.new_order(&new().replaces(replaced)).await.ok(),
+        Some(replaced) => match account.new_order(&new().replaces(replaced)).await {
+            Ok(order) => Some(order),
+            // A certificate that was replaced already cannot be replaced again.
+            Err(Error::Api(problem)) if !is_of_any_order(&problem) => None,
+            Err(Error::Unsupported(_)) => None,
+            Err(error) => return Err(error.into()),
+        },
         None => None,
     };
     let order = match replacement {
@@ -58,6 +63,11 @@ pub(super) async fn obtain(
     // Only an answer needs a certificate, which might not be made.
     let _is_empty = challenges.replace_tls(&[]);
     outcome
+}
+
+/// Returns whether an order is refused for a reason that another order has as well: a limit, or a fault of the server.
+fn is_of_any_order(problem: &Problem) -> bool {
+    problem.status.is_some_and(|status| status == 429 || status >= 500)
 }
 
 async fn complete(
@@ -125,8 +135,8 @@ async fn tls_answers(order: &mut Order) -> Result<Vec<TlsAnswer>, Fault> {
         }
         let domain = authorization.identifier().to_string();
         if let Some(challenge) = authorization.challenge(ChallengeType::TlsAlpn01) {
-            let digest = challenge.key_authorization().digest().as_ref().try_into().unwrap_or_default();
-            answers.push((domain, digest));
+            let digest: Result<[u8; 32], _> = challenge.key_authorization().digest().as_ref().try_into();
+            answers.push((domain, digest.expect("SHA-256 has 32 bytes")));
         }
     }
     Ok(answers)

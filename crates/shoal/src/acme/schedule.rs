@@ -53,7 +53,7 @@ pub(super) fn look_in(due_in_s: u64, retry_after: Option<Duration>) -> Duration 
 
 /// Returns the time until the next look after a renewal, where the new certificate lasts for `lifetime_s`.
 pub(super) fn look_after_renewal(certificate: &Certificate) -> Duration {
-    Duration::from_secs(AFTER_RENEWAL_S.min(lifetime_s(certificate) / 3).max(1))
+    Duration::from_secs((lifetime_s(certificate) / 3).clamp(LOOK_S.start, AFTER_RENEWAL_S))
 }
 
 /// Returns the pause after a number of failures in a row, at least as long as the certificate authority asked for.
