@@ -11,6 +11,8 @@ const DAY_S: u64 = 86_400;
 /// certificate with a short life, it is a quarter of the life.
 const LEFT_S_MIN: u64 = 14 * DAY_S;
 
+const REMEDY: &str = "renew it and send SIGHUP, unless acme.domains does so";
+
 /// Returns the files of the listeners for clients.
 pub fn files(config: &Config) -> Vec<CertificateFiles> {
     let keys = config.tls.keys.iter().map(|key| Some(key.clone())).chain(std::iter::repeat(None));
@@ -46,7 +48,7 @@ pub fn fault(certificate: &Certificate, now_s: u64) -> Option<String> {
         return Some("this certificate is not valid yet: clients refuse it (is the clock right?)".to_owned());
     }
     if certificate.not_after_unix_s.is_some_and(|end_s| end_s < now_s) {
-        return Some("this certificate has expired: clients refuse it; renew it and send SIGHUP, unless acme.domains does so".to_owned());
+        return Some(format!("this certificate has expired: clients refuse it; {REMEDY}"));
     }
     let end_s = certificate.not_after_unix_s?;
     let life_s = end_s.saturating_sub(certificate.not_before_unix_s.unwrap_or(0));
@@ -54,9 +56,7 @@ pub fn fault(certificate: &Certificate, now_s: u64) -> Option<String> {
         return None;
     }
     let days_left = (end_s - now_s) / DAY_S;
-    Some(format!(
-        "this certificate expires soon (days left: {days_left}); renew it and send SIGHUP, unless acme.domains does so"
-    ))
+    Some(format!("this certificate expires soon (days left: {days_left}); {REMEDY}"))
 }
 
 #[cfg(test)]

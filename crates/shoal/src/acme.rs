@@ -5,7 +5,8 @@
 //! process of an upgrade begins its task once the old one has let go, so there is one at a time.
 //!
 //! Whatever fails, the certificate in use stays in use. An issued certificate that cannot be written is kept in memory
-//! until it can be, because certificate authorities limit how many they issue.
+//! until it can be, because certificate authorities limit how many they issue. An end of the process or an upgrade before
+//! that loses it.
 //!
 //! | File of the state | Contents |
 //! |---|---|
@@ -133,9 +134,9 @@ impl Renewal {
         })
     }
 
-    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload, or as
-    /// soon as the certificate authority permits. A panic ends one
-    /// attempt: the tracker serves on, and without this task the certificate would expire.
+    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload, or as soon as the
+    /// certificate authority permits. A panic ends one attempt: the tracker serves on, and without this task the
+    /// certificate would expire.
     pub(crate) async fn run(self, wake: Arc<Notify>) {
         loop {
             // Dropping the set ends the task.
@@ -339,13 +340,13 @@ impl Renewal {
         match self.read().await.ok().flatten() {
             Some(issued) => tracing::error!(
                 reason = %fault, days_left = days_left(&issued), next_attempt_s,
-                "the certificate was not renewed; the old one stays in use (SIGHUP tries again at once, unless the certificate authority \
-                 has asked to wait)"
+                "the certificate was not renewed; the old one stays in use (SIGHUP tries again at once, unless the \
+                 certificate authority has asked to wait)"
             ),
             None => tracing::error!(
                 reason = %fault, next_attempt_s,
-                "there is no certificate yet: handshakes fail for names without another one in use (SIGHUP tries again at once, unless the certificate \
-                 authority has asked to wait)"
+                "there is no certificate yet: handshakes fail for names without another one in use (SIGHUP tries again at \
+                 once, unless the certificate authority has asked to wait)"
             ),
         }
         pause
