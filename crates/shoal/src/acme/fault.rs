@@ -80,7 +80,7 @@ impl fmt::Display for Fault {
 }
 
 /// Returns the name of an error.
-fn kind(problem: &Problem) -> &str {
+pub(super) fn kind(problem: &Problem) -> &str {
     let kind = problem.r#type.as_deref().unwrap_or_default();
     kind.rsplit(':').next().unwrap_or_default()
 }

@@ -44,7 +44,7 @@ pub(super) async fn obtain(
         Some(replaced) => match account.new_order(&new().replaces(replaced)).await {
             Ok(order) => Some(order),
             // A certificate that was replaced already cannot be replaced again.
-            Err(Error::Api(problem)) if !is_of_any_order(&problem) => None,
+            Err(Error::Api(problem)) if !may_pass(&problem) => None,
             Err(Error::Unsupported(_)) => None,
             Err(error) => return Err(error.into()),
         },
@@ -65,9 +65,10 @@ pub(super) async fn obtain(
     outcome
 }
 
-/// Returns whether an order is refused for a reason that another order has as well: a limit, or a fault of the server.
-fn is_of_any_order(problem: &Problem) -> bool {
-    problem.status.is_some_and(|status| status == 429 || status >= 500)
+/// Returns whether a request is refused for a reason that may pass by itself, and that others have as well: a limit, a fault
+/// of the server, or an old nonce.
+fn may_pass(problem: &Problem) -> bool {
+    problem.status.is_some_and(|status| status == 429 || status >= 500) || fault::kind(problem) == "badNonce"
 }
 
 async fn complete(
@@ -96,7 +97,9 @@ async fn fetch(order: &mut Order) -> Result<String, Fault> {
             Err(error) => error,
         };
         failures += 1;
-        let is_over = matches!(error, Error::Api(_)) || order.state().status == OrderStatus::Invalid;
+        let is_refused = matches!(&error, Error::Api(problem) if !may_pass(problem));
+        let state = order.state();
+        let is_over = is_refused || state.error.is_some() || state.status == OrderStatus::Invalid;
         if is_over || failures >= FETCHES_MAX {
             return Err(error.into());
         }
