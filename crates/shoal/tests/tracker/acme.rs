@@ -215,6 +215,34 @@ fn a_certificate_authority_may_be_away() {
 }
 
 #[test]
+fn a_certificate_that_another_file_keeps_out_of_service_is_a_failure() {
+    let mut place = Place::new(|_| {});
+    place.pebble.run().unwrap();
+    let other = place.state.path().join("other.pem");
+    let identity = self_signed(&["other.example".to_owned()]).unwrap();
+    let pem = identity.certificate_pem + &identity.key_pem;
+    fs::write(&other, &pem).unwrap();
+    place.more.push(("SHOAL_TLS_CERTIFICATES", other.display().to_string()));
+    let tracker = place.start();
+    tracker.wait_for_line("a certificate was issued");
+    let client = place.pebble.client().unwrap();
+    let first = handshake(tracker.tls[0], &client).unwrap().1;
+    fs::remove_file(&other).unwrap();
+    fs::remove_file(place.certificate_file()).unwrap();
+    tracker.signal(Signal::SIGHUP);
+    let reason = failure(&tracker, "the certificate was not renewed");
+    assert!(
+        reason.contains("not in use yet: tls.certificates: ") && reason.contains("other.pem"),
+        "{reason}"
+    );
+    assert_eq!(handshake(tracker.tls[0], &client).unwrap().1, first);
+    fs::write(&other, &pem).unwrap();
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the certificates were read again");
+    assert_ne!(handshake(tracker.tls[0], &client).unwrap().1, first);
+}
+
+#[test]
 fn a_directory_with_a_wrong_certificate_is_not_trusted() {
     let mut place = Place::new(|_| {});
     place.pebble.run().unwrap();
