@@ -112,8 +112,10 @@ fn reason(error: &io::Error) -> String {
 /// The name of the snapshot in its directory.
 pub const SNAPSHOT: &str = "swarms";
 
-/// The names of the account at a certificate authority, and of the certificate with its key.
+/// The name of the account at a certificate authority.
 pub const ACME_ACCOUNT: &str = "acme-account";
+
+/// The name of the certificate that it has issued, with its key.
 pub const ACME_CERTIFICATE: &str = "acme.pem";
 
 /// Like [`replace_file::replace`], for a file of this directory.
