@@ -324,7 +324,7 @@ impl Reader<'_> {
             let fault = match nearest(name, known.iter().map(String::as_str)) {
                 Some(near) => format!("no such key; did you mean {near}?"),
                 None => {
-                    "no such key; `shoal config` prints all keys, each of which is set as SECTION.KEY=VALUE"
+                    "no such key; `shoal config --all` prints all keys, each of which is set as SECTION.KEY=VALUE"
                         .to_owned()
                 }
             };

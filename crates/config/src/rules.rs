@@ -1,6 +1,6 @@
 //! Rules that involve several keys: each value is in range, but the combination is impossible.
 
-use core::net::SocketAddr;
+use core::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
 use shoal_base::PeerV4;
@@ -188,7 +188,7 @@ fn certificates_are_kept(config: &Config) -> Option<Conflict> {
 }
 
 fn domains_are_names(config: &Config) -> Option<Conflict> {
-    let is_wrong = |name: &str| name == "*" || name.contains('_');
+    let is_wrong = |name: &str| !name.contains('.') || name.contains('_') || name.parse::<Ipv4Addr>().is_ok();
     let domain = config.acme.domains.iter().find(|domain| is_wrong(domain.as_str()))?;
     let fault =
         format!("no certificate has the name {domain}; accepts host names such as \"tracker.example\"");

@@ -63,6 +63,8 @@ fn what_gives_no_certificate_is_refused() {
         ),
         ("[acme]\ndomains = [\"*.tracker.example\"]".to_owned(), "not accepted; accepts a list"),
         ("[acme]\ndomains = [\"*\"]".to_owned(), "no certificate has the name *"),
+        ("[acme]\ndomains = [\"192.0.2.1\"]".to_owned(), "no certificate has the name 192.0.2.1"),
+        ("[acme]\ndomains = [\"localhost\"]".to_owned(), "no certificate has the name localhost"),
         (acme("directory = \"http://ca.example/\""), "accepts a URL that begins with \"https://\""),
         (acme("contact = \"operator\""), "accepts one such as \"operator@tracker.example\""),
         (acme("external_account = \"kid\""), "acme.external_account_key_file = \"\" (the default)"),

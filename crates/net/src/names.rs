@@ -1,8 +1,8 @@
 //! Looking up names in a static program.
 //!
 //! The C library loads the libraries that nsswitch.conf(5) names, and with them a second C library: that of the host, which
-//! is mostly of another version. No library checks whether the two get on. A static program therefore only asks the files of the host and its
-//! name servers, for which the C library has the code in itself.
+//! is mostly of another version. No library checks whether the two get on. A static program therefore only asks the files
+//! of the host and its name servers, for which the C library has the code in itself.
 #![allow(unsafe_code, reason = "a function of the C library that no crate declares")]
 
 use core::ffi::{CStr, c_char, c_int};

@@ -5,13 +5,12 @@ use std::path::PathBuf;
 use shoal_config::Config;
 use shoal_session::tls::{Certificate, CertificateFiles};
 
+use crate::state_directory::ACME_CERTIFICATE;
+
 const DAY_S: u64 = 86_400;
 
-/// The name of the issued certificate in the directory of the state.
-const ISSUED: &str = "acme.pem";
-
-/// The remedy for a certificate that the operator renews.
-pub const RENEW: &str = "renew it and send SIGHUP";
+/// The remedy for a certificate of which only the file is known.
+pub const RENEW: &str = "renew it and send SIGHUP, unless acme.domains does so";
 
 /// With less time left, a renewal is overdue: certificate authorities advise renewal a month before the end. Of a
 /// certificate with a short life, it is a quarter of the life.
@@ -26,7 +25,7 @@ pub fn files(config: &Config) -> Vec<CertificateFiles> {
 
 /// Returns the file of the certificate that the tracker obtains by itself, with its key.
 pub fn issued_file(config: &Config) -> Option<PathBuf> {
-    config.state.path.as_ref().filter(|_| config.has_acme()).map(|directory| directory.join(ISSUED))
+    config.state.path.as_ref().filter(|_| config.has_acme()).map(|directory| directory.join(ACME_CERTIFICATE))
 }
 
 /// Returns the files of the control listener.

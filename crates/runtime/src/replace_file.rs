@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
@@ -14,9 +14,9 @@ pub fn replace<T>(
     mode: u32,
     write: impl FnOnce(File) -> io::Result<(File, T)>,
 ) -> io::Result<T> {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    let temporary = file.with_file_name(name);
+    let temporary = temporary(file);
+    // One that an end of the program has left may have another mode.
+    let _ = fs::remove_file(&temporary);
     let written = create(&temporary, mode, true).and_then(write).and_then(|(new, result)| {
         new.sync_all()?;
         fs::rename(&temporary, file)?;
@@ -30,6 +30,14 @@ pub fn replace<T>(
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+/// Returns the file that [`replace`] writes first.
+#[must_use]
+pub fn temporary(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".new");
+    file.with_file_name(name)
 }
 
 /// Opens a file for writing, and creates it with this mode if necessary. A symbolic link is an error.

@@ -57,7 +57,8 @@ impl StateDirectory {
 
     /// Warns if other users can replace or read its content.
     fn warn_of_modes(&self) {
-        let secrets = [self.keys(), self.tickets(), self.snapshot()];
+        let of_acme = [ACME_ACCOUNT, ACME_CERTIFICATE].map(|name| self.path.join(name));
+        let secrets = [self.keys(), self.tickets(), self.snapshot()].into_iter().chain(of_acme);
         let paths = [(self.path.clone(), 0o022, "750")].into_iter();
         for (path, forbidden, mode) in paths.chain(secrets.map(|file| (file, 0o077, "600"))) {
             if fs::metadata(&path).is_ok_and(|file| file.mode() & forbidden != 0) {
@@ -110,6 +111,12 @@ fn reason(error: &io::Error) -> String {
 
 /// The name of the snapshot in its directory.
 pub const SNAPSHOT: &str = "swarms";
+
+/// The name of the account at a certificate authority.
+pub const ACME_ACCOUNT: &str = "acme-account";
+
+/// The name of the certificate that it has issued, with its key.
+pub const ACME_CERTIFICATE: &str = "acme.pem";
 
 /// Like [`replace_file::replace`], for a file of this directory.
 pub fn replace<T>(file: &Path, write: impl FnOnce(File) -> io::Result<(File, T)>) -> io::Result<T> {

@@ -5,7 +5,8 @@
 //! process of an upgrade begins its task once the old one has let go, so there is one at a time.
 //!
 //! Whatever fails, the certificate in use stays in use. An issued certificate that cannot be written is kept in memory
-//! until it can be, because certificate authorities limit how many they issue.
+//! until it can be, because certificate authorities limit how many they issue. An end of the process or an upgrade before
+//! that loses it.
 //!
 //! | File of the state | Contents |
 //! |---|---|
@@ -19,6 +20,7 @@ mod issued;
 mod order;
 mod schedule;
 
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,15 +28,18 @@ use std::time::Duration;
 
 use instant_acme::{Account, ChallengeType, RevocationRequest};
 use shoal_base::transport::stream::ListenAddress;
-use shoal_config::{Config, Listen};
+use shoal_config::{Config, HostName, Listen};
 use shoal_runtime::certificates::issued_file;
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::live::Live;
 use shoal_runtime::published::Published;
+use shoal_runtime::state_directory::ACME_ACCOUNT;
 use shoal_session::Challenges;
 use shoal_session::tls::CertificateFiles;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use self::authority::RetryAfter;
 use self::fault::Fault;
@@ -42,9 +47,6 @@ use self::issued::Issued;
 use crate::certificates::Certificates;
 
 const DAY_S: u64 = 86_400;
-
-/// The name of the account in the directory of the state.
-const ACCOUNT: &str = "acme-account";
 
 /// The port to which certificate authorities connect for TLS-ALPN-01 (RFC 8737, 3).
 const TLS_PORT: u16 = 443;
@@ -63,6 +65,9 @@ const CLUSTER_PAUSE: Duration = Duration::from_secs(3);
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const FAILURES_IN_A_ROW_MAX: u32 = 5;
 
+/// The pause after a panic, which the next attempt will probably repeat.
+const PAUSE_AFTER_PANIC: Duration = Duration::from_secs(3600);
+
 /// Returns the issued certificate for the listeners, if there is a usable one.
 pub(crate) fn certificate(config: &Config) -> Option<CertificateFiles> {
     issued::files(&issued_file(config)?)
@@ -76,10 +81,11 @@ pub(crate) fn check(config: &Config) -> Result<(), Failure> {
 
 /// Returns the file of the account, which is beside the certificate.
 fn account_file(config: &Config) -> Option<PathBuf> {
-    issued_file(config).map(|file| file.with_file_name(ACCOUNT))
+    issued_file(config).map(|file| file.with_file_name(ACME_ACCOUNT))
 }
 
 /// The task that obtains and renews the certificate.
+#[derive(Clone)]
 pub(crate) struct Renewal {
     /// The configuration of the start: a change of the keys of ACME takes a new process.
     config: Config,
@@ -99,7 +105,8 @@ pub(crate) struct Renewal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     First,
-    OtherNames,
+    /// The certificate is not the configured one, or it is revoked.
+    Another,
     Renewal,
 }
 
@@ -124,8 +131,22 @@ impl Renewal {
         })
     }
 
-    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload.
-    pub(crate) async fn run(mut self, wake: Arc<Notify>) {
+    /// Runs until it is aborted. `wake` makes it look again at once, as an operator asks by a reload, or as soon as the
+    /// certificate authority permits. A panic ends one attempt: the tracker serves on, and without this task the
+    /// certificate would expire.
+    pub(crate) async fn run(self, wake: Arc<Notify>) {
+        loop {
+            // Dropping the set ends the task.
+            let mut task = JoinSet::new();
+            task.spawn(self.clone().renew(Arc::clone(&wake)));
+            if let Some(Err(error)) = task.join_next().await {
+                tracing::error!(%error, pause_s = PAUSE_AFTER_PANIC.as_secs(), "the task of acme.domains has failed");
+            }
+            tokio::time::sleep(PAUSE_AFTER_PANIC).await;
+        }
+    }
+
+    async fn renew(mut self, wake: Arc<Notify>) {
         loop {
             let retry_after = RetryAfter::default();
             let pause = match self.attempt(&retry_after).await {
@@ -135,9 +156,10 @@ impl Renewal {
                 }
                 Err(fault) => self.failed(&fault, retry_after.duration()).await,
             };
+            let earliest = Instant::now() + schedule::obeyed(retry_after.duration());
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = wake.notified() => {}
+                () = wake.notified() => tokio::time::sleep_until(earliest).await,
             }
         }
     }
@@ -147,14 +169,15 @@ impl Renewal {
         if let Some(pem) = self.unwritten.take() {
             return self.install(pem).await;
         }
-        let issued = self.read().await;
+        let issued = self.read().await?;
         if let Some(issued) = &issued {
-            self.serve(issued);
+            self.serve(issued)?;
         }
-        let names = self.config.acme.domains.iter().map(shoal_config::HostName::as_str);
         let (purpose, account) = match &issued {
             None => (Purpose::First, None),
-            Some(issued) if !issued.has_names(names) => (Purpose::OtherNames, None),
+            Some(issued) if !issued.is_from(&self.config.acme) || !issued.has_names(self.domains()) => {
+                (Purpose::Another, None)
+            }
             Some(issued) => {
                 let account = self.account(retry_after).await;
                 let (window, look) = match &account {
@@ -181,26 +204,29 @@ impl Renewal {
         self.install(pem).await
     }
 
+    fn domains(&self) -> impl Iterator<Item = &str> {
+        self.config.acme.domains.iter().map(HostName::as_str)
+    }
+
     fn announce(&self, purpose: Purpose) {
-        let domains: Vec<&str> =
-            self.config.acme.domains.iter().map(shoal_config::HostName::as_str).collect();
-        let domains = domains.join(" ");
+        let domains = self.domains().collect::<Vec<_>>().join(" ");
         let directory = &self.config.acme.directory;
         match purpose {
             Purpose::First => tracing::info!(
                 domains, %directory,
                 "ordering the first certificate: until it is issued, handshakes fail for names without another one"
             ),
-            Purpose::OtherNames => {
-                tracing::info!(domains, %directory, "ordering a certificate, because acme.domains has changed");
-            }
+            Purpose::Another => tracing::info!(
+                domains, %directory,
+                "ordering another certificate, because acme.* has changed or the certificate was revoked"
+            ),
             Purpose::Renewal => tracing::info!(domains, %directory, "renewing the certificate"),
         }
     }
 
     async fn account(&self, retry_after: &RetryAfter) -> Result<Account, Fault> {
         let open = || account::open(&self.config.acme, &self.account_file, &self.challenges, retry_after);
-        if self.has_account().await {
+        if self.has_account().await? {
             return open().await;
         }
         open().await?;
@@ -210,17 +236,18 @@ impl Renewal {
     }
 
     /// Returns whether this node need not tell others of a new account. Gives the other nodes of a cluster time to tell theirs.
-    async fn has_account(&self) -> bool {
-        if !self.config.shares_state() || self.account_file.exists() {
-            return true;
+    async fn has_account(&self) -> Result<bool, Fault> {
+        let is_known = || account::is_known(&self.config.acme, &self.account_file, &self.challenges);
+        if !self.config.shares_state() || is_known()? {
+            return Ok(true);
         }
         // Nodes that start together do not create accounts together.
         let mut looks = fastrand::u32(CLUSTER_LOOKS);
-        while self.challenges.account().is_none() && looks > 0 {
+        while !is_known()? && looks > 0 {
             tokio::time::sleep(CLUSTER_LOOK_EVERY).await;
             looks -= 1;
         }
-        self.challenges.account().is_some()
+        is_known()
     }
 
     /// Obtains a certificate by the first kind of challenge that shows this tracker.
@@ -228,7 +255,8 @@ impl Renewal {
         let mut reasons = Vec::new();
         for place in 0..self.kinds.len() {
             let kind = self.kinds[place].clone();
-            let replaced = issued.and_then(Issued::identifier);
+            let replaced = issued.filter(|issued| issued.is_of_directory(&self.config.acme));
+            let replaced = replaced.and_then(Issued::identifier);
             match order::obtain(account, &self.config.acme, replaced, &kind, &self.challenges).await {
                 Ok(pem) => {
                     // The next renewal begins with what works.
@@ -250,32 +278,49 @@ impl Renewal {
     async fn install(&mut self, pem: String) -> Result<Duration, Fault> {
         let (file, content) = (self.certificate_file.clone(), pem.clone());
         let write = tokio::task::spawn_blocking(move || issued::write(&file, &content));
-        if let Err(error) = write.await.unwrap_or_else(|error| Err(std::io::Error::other(error))) {
+        if let Err(error) = write.await.unwrap_or_else(|error| Err(io::Error::other(error))) {
+            if error.kind() == io::ErrorKind::InvalidData {
+                return Err(Fault::Unusable(error.to_string()));
+            }
             self.unwritten = Some(pem);
             return Err(Fault::file(&self.certificate_file, &error));
         }
-        let Some(issued) = self.read().await else {
-            return Err(Fault::Away("it has issued a certificate that cannot be used".to_owned()));
+        let Some(issued) = self.read().await? else {
+            return Err(Fault::Unusable("its file has changed".to_owned()));
         };
-        self.reload();
+        self.reload()?;
+        if !issued.has_names(self.domains()) {
+            // The same order would probably get the same certificate.
+            let names = issued.certificate.names.join(" ");
+            return Err(Fault::Unusable(format!("it lacks some of acme.domains, and has: {names}")));
+        }
+        if schedule::due_unix_s(&issued.certificate, None, issued.share()) <= clock::unix_s() {
+            return Err(Fault::Unusable(
+                "by its dates, its renewal is due already; is the clock right?".to_owned(),
+            ));
+        }
         tracing::info!(days = days_left(&issued), "a certificate was issued");
         Ok(schedule::look_after_renewal(&issued.certificate))
     }
 
     /// Lets clients have the certificate of the file, unless they get it already.
-    fn serve(&self, issued: &Issued) {
-        if !self.certificates.server().certificates().contains(&issued.certificate) {
-            self.reload();
+    fn serve(&self, issued: &Issued) -> Result<(), Fault> {
+        if self.certificates.server().certificates().contains(&issued.certificate) {
+            return Ok(());
         }
+        self.reload()
     }
 
-    fn reload(&self) {
-        if let Err(error) = self.certificates.reload(self.live.latest().policy.config()) {
-            tracing::error!(%error, "the certificates stay as they were");
-        }
+    /// A fault in a file of the operator keeps the issued certificate out of service as well, so this is tried again.
+    fn reload(&self) -> Result<(), Fault> {
+        self.certificates.reload(self.live.latest().policy.config()).map_err(|error| {
+            Fault::Configuration(format!(
+                "the issued certificate is not in use yet: tls.certificates: {error}"
+            ))
+        })
     }
 
-    async fn read(&self) -> Option<Issued> {
+    async fn read(&self) -> Result<Option<Issued>, Fault> {
         read(self.certificate_file.clone()).await
     }
 
@@ -289,14 +334,16 @@ impl Renewal {
             schedule::pause(self.failures, fault.is_refusal(), retry_after, fastrand::f64())
         };
         let next_attempt_s = pause.as_secs();
-        match self.read().await {
+        match self.read().await.ok().flatten() {
             Some(issued) => tracing::error!(
                 reason = %fault, days_left = days_left(&issued), next_attempt_s,
-                "the certificate was not renewed; the old one stays in use (SIGHUP tries again at once)"
+                "the certificate was not renewed; the old one stays in use (SIGHUP tries again at once, unless the \
+                 certificate authority has asked to wait)"
             ),
             None => tracing::error!(
                 reason = %fault, next_attempt_s,
-                "there is no certificate yet, so handshakes fail (SIGHUP tries again at once)"
+                "there is no certificate yet: handshakes fail for names without another one in use (SIGHUP tries again at \
+                 once, unless the certificate authority has asked to wait)"
             ),
         }
         pause
@@ -304,8 +351,10 @@ impl Renewal {
 }
 
 /// Reads the certificate on a thread that may wait.
-async fn read(file: PathBuf) -> Option<Issued> {
-    tokio::task::spawn_blocking(move || Issued::read(&file)).await.ok().flatten()
+async fn read(file: PathBuf) -> Result<Option<Issued>, Fault> {
+    let path = file.clone();
+    let read = tokio::task::spawn_blocking(move || Issued::read(&path)).await;
+    read.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| Fault::file(&file, &error))
 }
 
 /// Returns the window that the issuer suggests for the renewal, and when to ask again. Not every issuer has one.
@@ -373,13 +422,13 @@ pub(crate) fn revoke(config: &Config) -> Result<String, Failure> {
 }
 
 async fn revoke_with(config: &Config, account_file: &Path, certificate_file: &Path) -> Result<(), Fault> {
-    let Some(issued) = read(certificate_file.to_owned()).await else {
+    let Some(issued) = read(certificate_file.to_owned()).await? else {
         return Err(Fault::File(format!("{} has no certificate", certificate_file.display())));
     };
-    if !account_file.exists() {
-        return Err(Fault::File(format!("{} does not exist", account_file.display())));
-    }
-    let account =
-        account::open(&config.acme, account_file, &Challenges::default(), &RetryAfter::default()).await?;
-    Ok(account.revoke(&RevocationRequest { certificate: issued.der(), reason: None }).await?)
+    let account = account::open_retained(&config.acme, account_file).await?;
+    // A revocation that the tracker does not learn of would leave the certificate in service.
+    let marked = issued::open_to_mark(certificate_file);
+    let marked = marked.map_err(|error| Fault::file(certificate_file, &error))?;
+    account.revoke(&RevocationRequest { certificate: issued.der(), reason: None }).await?;
+    issued::mark_revoked(&marked).map_err(|error| Fault::file(certificate_file, &error))
 }

@@ -89,13 +89,26 @@ impl Certificates {
     }
 
     /// Reads the files that `config` names. If they are unusable, open connections continue, and new ones get the old
-    /// certificates.
+    /// certificates. So does an issued certificate in use whose file cannot be used any more.
     pub(crate) fn reload(&self, config: &Config) -> Result<(), CertificateError> {
         let files = (self.files)(config);
+        if self.loses_issued(config, &files) {
+            // The reload goes on otherwise, and the task that replaces the file looks at it.
+            tracing::error!("the certificates stay as they were, because the issued one cannot be used");
+            return Ok(());
+        }
         self.server.reload(&files)?;
         tracing::info!(certificates = files.len(), "the certificates were read again");
         show(&self.server);
         Ok(())
+    }
+
+    /// Returns whether the issued certificate is in use and its file exists, but is not among these files.
+    fn loses_issued(&self, config: &Config, files: &[CertificateFiles]) -> bool {
+        certificates::issued_file(config).is_some_and(|file| {
+            let is_served = self.server.certificates().iter().any(|certificate| certificate.file == file);
+            is_served && file.exists() && files.iter().all(|files| files.chain != file)
+        })
     }
 }
 

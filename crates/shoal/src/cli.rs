@@ -98,6 +98,10 @@ enum TlsAction {
         /// The configuration of the tracker
         #[arg(long, value_name = "FILE")]
         config: Option<PathBuf>,
+
+        /// Set one key, as for the tracker
+        #[arg(long = "set", value_name = "KEY=VALUE", value_parser = assignment)]
+        values: Vec<(String, String)>,
     },
 }
 
@@ -175,9 +179,12 @@ pub fn run() -> ExitCode {
         Some(Command::Tls { action: TlsAction::Files(action) }) => {
             tls::run(&action).and_then(|text| print(&text))
         }
-        Some(Command::Tls { action: TlsAction::Revoke { config } }) => config_file::read(config.as_deref())
-            .and_then(|config| acme::revoke(&config))
-            .and_then(|text| print(&text)),
+        Some(Command::Tls { action: TlsAction::Revoke { config, values } }) => {
+            config_file::override_with(values);
+            config_file::read(config.as_deref())
+                .and_then(|config| acme::revoke(&config))
+                .and_then(|text| print(&text))
+        }
         Some(Command::Broker(arguments)) => broker::run(arguments).map_err(Failure::from),
     };
     exit_code(outcome)

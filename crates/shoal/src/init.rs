@@ -47,6 +47,8 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
         let manager = ServiceManager::connect();
         let (messages, address) = socket().context("cannot receive messages of the tracker")?;
         let mut main = start(&address).context("cannot start the tracker")?;
+        // A process that a message named, and that did not descend from the main process then.
+        let mut refused = None;
         loop {
             let mut message = [0; MESSAGE_MAX];
             tokio::select! {
@@ -54,13 +56,23 @@ pub(crate) fn run() -> anyhow::Result<ExitCode> {
                     if kind != SignalKind::child() {
                         send(main, kind);
                     } else if let Some(code) = reap(main) {
-                        return Ok(ExitCode::from(code));
+                        // The message about the successor may still be unread, and its parents may have ended.
+                        while let Ok(length) = messages.try_recv(&mut message) {
+                            refused = main_pid(&message[..length]).or(refused);
+                        }
+                        match refused.take().filter(|named| is_orphan(*named)) {
+                            Some(named) => main = named,
+                            None => return Ok(ExitCode::from(code)),
+                        }
                     }
                 }
                 length = messages.recv(&mut message) => {
                     let message = &message[..length?];
                     match main_pid(message) {
-                        Some(named) => main = follow(main, named),
+                        Some(named) => {
+                            main = follow(main, named);
+                            refused = (main != named).then_some(named);
+                        }
                         None => manager.forward(message),
                     }
                 }
@@ -88,6 +100,13 @@ fn follow(main: Pid, named: Pid) -> Pid {
     let is_successor = parent(named).and_then(parent) == Some(main);
     let is_predecessor = parent(main).and_then(parent) == Some(named);
     if is_successor || is_predecessor { named } else { main }
+}
+
+/// Returns whether a process descends from the main process that has just ended: all orphans of a container do. Its parent
+/// is this process, or a broker that has lost its parent.
+fn is_orphan(process: Pid) -> bool {
+    let parent_of = parent(process);
+    [parent_of, parent_of.and_then(parent)].contains(&Some(getpid()))
 }
 
 /// Opens the socket for the messages, and returns its name as `NOTIFY_SOCKET` has it. The file system may be read-only.
@@ -177,6 +196,8 @@ impl Signals {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead;
+
     use super::*;
 
     #[test]
@@ -190,5 +211,21 @@ mod tests {
     #[test]
     fn the_parent_of_a_process_is_found() {
         assert_eq!(parent(getpid()), rustix::process::getppid());
+    }
+
+    #[test]
+    fn a_child_and_a_grandchild_of_process_1_are_orphans() {
+        // The shell starts `sleep` as its child, and says its process id.
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "sleep 60 & echo $!; wait"]).stdout(std::process::Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let mut line = String::new();
+        io::BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let grandchild = Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+        assert!(is_orphan(Pid::from_child(&shell)) && is_orphan(grandchild));
+        assert!(!is_orphan(getpid()));
+        kill_process(grandchild, rustix::process::Signal::KILL).unwrap();
+        shell.wait().unwrap();
+        assert!(!is_orphan(grandchild));
     }
 }

@@ -61,9 +61,16 @@ impl core::fmt::Debug for Reloader {
 }
 
 impl Reloader {
-    /// Reads everything again, and logs the outcome. Concurrent calls run one after another. The error says why
-    /// everything stays as it was.
+    /// Reads everything again, as an operator asks, and logs the outcome. The certificate is looked at as well, even if the
+    /// configuration is invalid. The error says why everything stays as it was.
     pub(crate) fn reload(&self) -> Result<Differences, String> {
+        let outcome = self.read_again();
+        self.renew.notify_one();
+        outcome
+    }
+
+    /// Reads everything again, and logs the outcome. Concurrent calls run one after another.
+    fn read_again(&self) -> Result<Differences, String> {
         let _running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         self.manager.reloading();
         let outcome = self.try_reload();
@@ -93,7 +100,7 @@ impl Reloader {
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "only a node uses it"))]
     pub(crate) fn apply_cluster(&self, values: Vec<(String, String)>) -> Result<Differences, String> {
         *self.cluster_values() = Some(values);
-        self.reload()
+        self.read_again()
     }
 
     /// Checks values that all nodes of a cluster are to share. The error is the key, the value, and what would be
@@ -177,7 +184,6 @@ impl Reloader {
         token_keys.count(&new_keys);
         *keys = new_keys;
         token_thread.unpark();
-        self.renew.notify_one();
         Ok(reloaded.differences)
     }
 }

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -198,6 +199,13 @@ impl Pebble {
     }
 }
 
+/// Ports that the kernel gives to no program by itself (net.ipv4.ip_local_port_range), so that they stay free until a test
+/// uses them.
+const PORTS: Range<u16> = 10_000..32_000;
+
+/// Maximum number of ports to try.
+const PORTS_TRIED_MAX: usize = 1000;
+
 /// Returns ports that nothing uses at present, neither for TCP nor for UDP.
 ///
 /// # Errors
@@ -205,12 +213,16 @@ impl Pebble {
 pub fn unused_ports<const N: usize>() -> Result<[u16; N]> {
     // All are open at the same time, so that they differ.
     let mut open = Vec::new();
-    while open.len() < N {
-        let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        if let Ok(udp) = UdpSocket::bind(tcp.local_addr()?) {
+    for _ in 0..PORTS_TRIED_MAX {
+        if open.len() == N {
+            break;
+        }
+        let address = (Ipv4Addr::LOCALHOST, fastrand::u16(PORTS));
+        if let (Ok(tcp), Ok(udp)) = (TcpListener::bind(address), UdpSocket::bind(address)) {
             open.push((tcp, udp));
         }
     }
+    ensure!(open.len() == N, "there are no unused ports");
     let mut ports = [0; N];
     for (port, (tcp, _)) in ports.iter_mut().zip(&open) {
         *port = tcp.local_addr()?.port();

@@ -1,6 +1,9 @@
 //! The secret keys that all nodes share: the key of connection ids, the keys of TLS tickets, and the account at the
 //! certificate authority, with which each node answers challenges (HTTP-01) for the others.
 //!
+//! A node replaces the shared account after it has adopted it and then found that the certificate authority does not know
+//! it, or that it is one of another certificate authority.
+//!
 //! The first node writes its own into the bucket, and all others adopt them while they run. A key that an operator has
 //! configured is neither written nor replaced. No log shows a key.
 //!
@@ -55,6 +58,8 @@ pub(super) struct FollowedKeys {
     /// The revision of the last unreadable ticket keys.
     malformed_tickets: Option<u64>,
     has_warned: bool,
+    /// The revision of the last adopted account, which is adopted once: the node may have another one since.
+    adopted_account: Option<u64>,
 }
 
 impl fmt::Debug for NodeKeys {
@@ -65,14 +70,17 @@ impl fmt::Debug for NodeKeys {
 
 impl FollowedKeys {
     pub(super) const fn new(keys: NodeKeys) -> Self {
-        Self { keys, malformed_tickets: None, has_warned: false }
+        Self { keys, malformed_tickets: None, has_warned: false, adopted_account: None }
     }
 
     pub(super) fn adopt(&mut self, secrets: &Secrets) {
         if let Some(key) = secrets.connection.0 {
             self.adopt_connection(key);
         }
-        if let (Some(challenges), Some(account)) = (self.challenges(), &secrets.acme.0) {
+        let (account, revision) = &secrets.acme;
+        if self.adopted_account.replace(*revision) != Some(*revision)
+            && let (Some(challenges), Some(account)) = (self.challenges(), account)
+        {
             challenges.set_account(Some(account.clone()));
         }
         if let (Some(server), Some(shared)) = (&self.keys.tickets, &secrets.tickets.0)
@@ -111,8 +119,8 @@ impl FollowedKeys {
         tracing::info!("connection ids are made from the key of the cluster now");
     }
 
-    /// Writes the keys that the bucket lacks, and ticket keys that have changed here since. Keys of a faster node
-    /// arrive by the watch.
+    /// Writes the keys that the bucket lacks, and an account and ticket keys that have changed here since. Keys of a
+    /// faster node arrive by the watch.
     pub(super) async fn offer(&self, bucket: &Bucket, secrets: &Secrets) -> Result<(), Fault> {
         let NodeKeys { state, configured, tickets, .. } = &self.keys;
         if let (None, revision) = secrets.connection
@@ -121,11 +129,13 @@ impl FollowedKeys {
             let value = secret("key", &state.connections()).to_string();
             bucket.compare_and_set(&Key::Connection, &value, revision).await?;
         }
-        if let (None, revision) = secrets.acme
-            && let Some(account) = self.challenges().and_then(|challenges| challenges.account())
+        let (shared, revision) = &secrets.acme;
+        if let Some(account) = self.challenges().and_then(|challenges| challenges.account())
+            && shared.as_ref() != Some(&account)
+            && (shared.is_none() || self.adopted_account == Some(*revision))
         {
             let value = account_value(&account).to_string();
-            bucket.compare_and_set(&Key::Acme, &value, revision).await?;
+            bucket.compare_and_set(&Key::Acme, &value, *revision).await?;
         }
         let Some(server) = tickets else { return Ok(()) };
         let (shared, revision) = &secrets.tickets;

@@ -26,14 +26,11 @@ pub(super) async fn open(
     challenges: &Challenges,
     retry_after: &RetryAfter,
 ) -> Result<Account, Fault> {
-    let builder = Account::builder_with_http(Box::new(Client::new(retry_after.clone())));
+    let builder = builder(retry_after);
     let retained = read(file)?;
-    let shared = challenges.account().map(|account| account.credentials);
-    let mut known = shared.into_iter().chain(retained.clone()).filter_map(|text| {
-        let credentials = credentials(config, &text)?;
-        Some((text, credentials))
-    });
-    let (text, account) = match known.next() {
+    let shared = challenges.account();
+    let texts = shared.iter().map(|account| account.credentials.clone()).chain(retained.clone());
+    let (text, account) = match known(config, texts) {
         Some((text, credentials)) => (text, builder.from_credentials(credentials).await?),
         None => {
             let (account, credentials) = create(config, builder).await?;
@@ -46,9 +43,39 @@ pub(super) async fn open(
         let write = replace(file, |mut new| new.write_all(text.as_bytes()).map(|()| (new, ())));
         write.map_err(|error| Fault::file(file, &error))?;
     }
-    let thumbprint = account.key_thumbprint().to_owned();
-    challenges.set_account(Some(AcmeAccount { credentials: text, thumbprint }));
+    // The account of a faster node may have arrived meanwhile, and the next attempt has it.
+    if challenges.account() == shared {
+        let thumbprint = account.key_thumbprint().to_owned();
+        challenges.set_account(Some(AcmeAccount { credentials: text, thumbprint }));
+    }
     Ok(account)
+}
+
+/// Opens the account of the file. Creates none, and writes nothing: another user than that of the tracker may ask.
+pub(super) async fn open_retained(config: &AcmeConfig, file: &Path) -> Result<Account, Fault> {
+    let Some((_, credentials)) = known(config, read(file)?.into_iter()) else {
+        let (file, directory) = (file.display(), &config.directory);
+        return Err(Fault::File(format!("{file} has no account of acme.directory = {directory}")));
+    };
+    Ok(builder(&RetryAfter::default()).from_credentials(credentials).await?)
+}
+
+fn builder(retry_after: &RetryAfter) -> AccountBuilder {
+    Account::builder_with_http(Box::new(Client::new(retry_after.clone())))
+}
+
+/// Returns whether [`open`] would create no account.
+pub(super) fn is_known(config: &AcmeConfig, file: &Path, challenges: &Challenges) -> Result<bool, Fault> {
+    let shared = challenges.account().map(|account| account.credentials);
+    Ok(known(config, shared.into_iter().chain(read(file)?)).is_some())
+}
+
+/// Returns the first of these accounts that is one for the configured certificate authority.
+fn known(
+    config: &AcmeConfig,
+    mut texts: impl Iterator<Item = String>,
+) -> Option<(String, AccountCredentials)> {
+    texts.find_map(|text| credentials(config, &text).map(|credentials| (text, credentials)))
 }
 
 async fn create(
@@ -59,9 +86,9 @@ async fn create(
     let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
     let new = NewAccount { contact: &contact, terms_of_service_agreed: true, only_return_existing: false };
     let external = external_key(config)?;
-    let directory = directory(config);
-    let (account, credentials) = builder.create(&new, directory.clone(), external.as_ref()).await?;
-    tracing::info!(directory, account = account.id(), "there is an account at the certificate authority now");
+    let (account, credentials) = builder.create(&new, directory(config), external.as_ref()).await?;
+    // The URL may contain secrets, which this form omits.
+    tracing::info!(directory = %config.directory, account = account.id(), "there is an account at the certificate authority now");
     Ok((account, credentials))
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::BodyExt;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use ureq::Agent;
-use ureq::http::header::RETRY_AFTER;
+use ureq::http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use ureq::http::request::Parts;
 use ureq::http::{Method, Request, Response};
 
@@ -20,6 +20,9 @@ const TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Maximum size of a response. The largest is a chain of certificates.
 const BYTES_MAX: u64 = 1 << 20;
+
+/// Maximum pause that reaches the library, which adds it to the time of day.
+const RETRY_AFTER_S_MAX: u64 = 30 * 86_400;
 
 /// A client for one attempt. The certificate authorities that the system trusts are read anew.
 pub(super) struct Client {
@@ -41,8 +44,18 @@ impl RetryAfter {
         if response.status().is_success() {
             return;
         }
-        let seconds = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        self.0.fetch_max(seconds.unwrap_or(0), Ordering::Relaxed);
+        self.0.fetch_max(retry_after_s(response).unwrap_or(0), Ordering::Relaxed);
+    }
+}
+
+fn retry_after_s(response: &Response<Vec<u8>>) -> Option<u64> {
+    response.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Shortens a pause that the library could not add to the time of day: it would panic.
+fn limit_retry_after(response: &mut Response<Vec<u8>>) {
+    if retry_after_s(response).is_some_and(|seconds| seconds > RETRY_AFTER_S_MAX) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(RETRY_AFTER_S_MAX));
     }
 }
 
@@ -70,11 +83,21 @@ impl HttpClient for Client {
             let body = body.collect().await.map_err(|error| Error::Other(error.into()))?.to_bytes();
             let exchange = tokio::task::spawn_blocking(move || exchange(&agent, parts, &body));
             let response = exchange.await.map_err(|error| Error::Other(error.into()))?;
-            let response = response.map_err(|error| Error::Other(error.into()))?;
+            let mut response = response.map_err(|error| Error::Other(error.into()))?;
+            limit_retry_after(&mut response);
             retry_after.note(&response);
+            if is_out_of_order(&response) {
+                return Err(Error::Other(format!("it answers with {}", response.status()).into()));
+            }
             Ok(response.map(BodyWrapper::from).into())
         })
     }
+}
+
+/// Returns whether the answer is the page of a server that is out of order, instead of a problem (RFC 8555, 6.7).
+fn is_out_of_order(response: &Response<Vec<u8>>) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
+    response.status().is_server_error() && !kind.starts_with(b"application/problem+json")
 }
 
 /// Sends a request, and reads the whole response. Blocks the thread.
@@ -111,4 +134,34 @@ fn certificate_fault(error: &rustls::Error) -> String {
         "TLS: {error} (is it this certificate authority? the environment variable SSL_CERT_FILE names the root of a private \
          one)"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_no_clock_has_is_shortened() {
+        for (text, expected) in [
+            ("18446744073709551615", Some(RETRY_AFTER_S_MAX)),
+            ("9223372036854775807", Some(RETRY_AFTER_S_MAX)),
+            ("7200", Some(7200)),
+            ("Fri, 31 Dec 1999 23:59:59 GMT", None),
+        ] {
+            let mut response = Response::new(Vec::new());
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(text));
+            limit_retry_after(&mut response);
+            assert_eq!(retry_after_s(&response), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_page_about_maintenance_is_no_answer_of_acme() {
+        for (status, kind, expected) in
+            [(503, "text/html", true), (500, "application/problem+json", false), (404, "text/html", false)]
+        {
+            let response = Response::builder().status(status).header(CONTENT_TYPE, kind).body(Vec::new());
+            assert_eq!(is_out_of_order(&response.unwrap()), expected, "{status} {kind}");
+        }
+    }
 }

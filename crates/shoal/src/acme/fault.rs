@@ -17,6 +17,8 @@ pub(super) enum Fault {
     Refused(Problem),
     /// The certificate authority did not find this tracker behind a domain.
     NotShown(String),
+    /// The certificate authority issued a certificate that is of no use.
+    Unusable(String),
     /// A file could not be read or written.
     File(String),
     /// A key of the configuration has to change.
@@ -31,7 +33,7 @@ impl Fault {
 
     /// Returns whether the same request would probably fail again soon.
     pub(super) const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::NotShown(_) | Self::Configuration(_))
+        matches!(self, Self::Refused(_) | Self::NotShown(_) | Self::Unusable(_) | Self::Configuration(_))
     }
 
     /// Returns whether the certificate authority refused with an error of this name (RFC 8555, 6.7).
@@ -68,6 +70,9 @@ impl fmt::Display for Fault {
                 "the certificate authority does not find this tracker: {reason}; each of acme.domains must lead to this host, \
                  and port 443 to tls.listen or port 80 to http.listen"
             ),
+            Self::Unusable(reason) => {
+                write!(f, "the certificate authority has issued a certificate that cannot be used: {reason}")
+            }
             Self::File(reason) => write!(f, "the state cannot be used: {reason}"),
             Self::Configuration(reason) => f.write_str(reason),
         }
@@ -75,7 +80,7 @@ impl fmt::Display for Fault {
 }
 
 /// Returns the name of an error.
-fn kind(problem: &Problem) -> &str {
+pub(super) fn kind(problem: &Problem) -> &str {
     let kind = problem.r#type.as_deref().unwrap_or_default();
     kind.rsplit(':').next().unwrap_or_default()
 }

@@ -1,15 +1,16 @@
 //! An order: from the domains to a certificate, by one kind of challenge.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use instant_acme::{
-    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Identifier, NewOrder, Order,
-    OrderStatus, RetryPolicy,
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier, NewOrder, Order,
+    OrderStatus, Problem, RetryPolicy,
 };
 use shoal_config::AcmeConfig;
 use shoal_session::{Challenges, TlsAnswer};
 
 use super::fault::{self, Fault};
+use super::issued;
 
 /// How often the certificate authority is asked whether it is done.
 const POLLS: RetryPolicy = RetryPolicy::new()
@@ -17,7 +18,15 @@ const POLLS: RetryPolicy = RetryPolicy::new()
     .backoff(1.5)
     .timeout(Duration::from_secs(90));
 
-/// Obtains a certificate by this kind of challenge. Returns its key and its chain, in PEM.
+/// Maximum time until the domains are validated. An order that is given up before costs nothing.
+const VALIDATION_TIME_MAX: Duration = Duration::from_secs(15 * 60);
+
+/// How often the certificate of a finalized order is asked for again after a failure, and the pauses between.
+const FETCHES_MAX: u32 = 10;
+const FETCH_PAUSE: Duration = Duration::from_secs(10);
+const FETCH_PAUSE_MAX: Duration = Duration::from_secs(10 * 60);
+
+/// Obtains a certificate by this kind of challenge. Returns the text of its file.
 pub(super) async fn obtain(
     account: &Account,
     config: &AcmeConfig,
@@ -31,9 +40,14 @@ pub(super) async fn obtain(
         let new = NewOrder::new(&identifiers);
         config.profile.iter().fold(new, |new, profile| new.profile(profile.as_str()))
     };
-    // A certificate that was replaced already cannot be replaced again.
     let replacement = match replaced {
-        Some(replaced) => account.new_order(&new().replaces(replaced)).await.ok(),
+        Some(replaced) => match account.new_order(&new().replaces(replaced)).await {
+            Ok(order) => Some(order),
+            // A certificate that was replaced already cannot be replaced again.
+            Err(Error::Api(problem)) if !may_pass(&problem) => None,
+            Err(Error::Unsupported(_)) => None,
+            Err(error) => return Err(error.into()),
+        },
         None => None,
     };
     let order = match replacement {
@@ -41,29 +55,76 @@ pub(super) async fn obtain(
         None => account.new_order(&new()).await,
     };
     let mut order = order?;
-    let outcome = complete(&mut order, kind, challenges).await;
+    if order.state().authorizations.len() > config.domains.len() {
+        // Each takes requests.
+        return Err(Fault::Away("its order has more authorizations than acme.domains has names".to_owned()));
+    }
+    let outcome = complete(&mut order, config, kind, challenges).await;
     // Only an answer needs a certificate, which might not be made.
     let _is_empty = challenges.replace_tls(&[]);
     outcome
 }
 
-async fn complete(order: &mut Order, kind: &ChallengeType, challenges: &Challenges) -> Result<String, Fault> {
+/// Returns whether a request is refused for a reason that may pass by itself, and that others have as well: a limit, a fault
+/// of the server, or an old nonce.
+fn may_pass(problem: &Problem) -> bool {
+    problem.status.is_some_and(|status| status == 429 || status >= 500) || fault::kind(problem) == "badNonce"
+}
+
+async fn complete(
+    order: &mut Order,
+    config: &AcmeConfig,
+    kind: &ChallengeType,
+    challenges: &Challenges,
+) -> Result<String, Fault> {
+    let validated = tokio::time::timeout(VALIDATION_TIME_MAX, validate(order, kind, challenges)).await;
+    validated.unwrap_or_else(|_| {
+        let time_max_s = VALIDATION_TIME_MAX.as_secs();
+        Err(Fault::Away(format!("it has not validated acme.domains within {time_max_s} s")))
+    })?;
+    let key = order.finalize().await?;
+    let chain = fetch(order).await?;
+    Ok(issued::text(config, &key, &chain))
+}
+
+/// Returns the chain of a finalized order. The certificate may be issued already, and without its key, which only the caller
+/// has, it would be lost.
+async fn fetch(order: &mut Order) -> Result<String, Fault> {
+    let mut failures = 0;
+    loop {
+        let error = match order.poll_certificate(&POLLS).await {
+            Ok(chain) => return Ok(chain),
+            Err(error) => error,
+        };
+        failures += 1;
+        let is_refused = matches!(&error, Error::Api(problem) if !may_pass(problem));
+        let state = order.state();
+        let is_over = is_refused || state.error.is_some() || state.status == OrderStatus::Invalid;
+        if is_over || failures >= FETCHES_MAX {
+            return Err(error.into());
+        }
+        tracing::warn!(%error, "the issued certificate did not arrive; it is asked for again");
+        let pause = match error {
+            Error::Timeout(Some(next)) => next.saturating_duration_since(Instant::now()),
+            _ => FETCH_PAUSE,
+        };
+        tokio::time::sleep(pause.clamp(FETCH_PAUSE, FETCH_PAUSE_MAX)).await;
+    }
+}
+
+/// Shows the tracker to the certificate authority, until the order is ready.
+async fn validate(order: &mut Order, kind: &ChallengeType, challenges: &Challenges) -> Result<(), Fault> {
     if *kind == ChallengeType::TlsAlpn01 {
         let answers = tls_answers(order).await?;
         challenges.replace_tls(&answers).map_err(|error| Fault::Away(error.to_string()))?;
     }
     invite(order, kind).await?;
     match order.poll_ready(&POLLS).await {
-        Ok(OrderStatus::Ready) => {}
-        Ok(_) => return Err(Fault::NotShown(reason(order).await)),
-        Err(_) if order.state().status == OrderStatus::Invalid => {
-            return Err(Fault::NotShown(reason(order).await));
-        }
-        Err(error) => return Err(error.into()),
+        Ok(OrderStatus::Ready) => Ok(()),
+        Ok(_) => Err(Fault::NotShown(reason(order).await)),
+        Err(_) if order.state().status == OrderStatus::Invalid => Err(Fault::NotShown(reason(order).await)),
+        Err(error) => Err(error.into()),
     }
-    let key = order.finalize().await?;
-    let chain = order.poll_certificate(&POLLS).await?;
-    Ok(format!("{key}{chain}"))
 }
 
 /// Returns the answers to the TLS-ALPN-01 challenges of all domains that are not authorized yet.
@@ -77,8 +138,8 @@ async fn tls_answers(order: &mut Order) -> Result<Vec<TlsAnswer>, Fault> {
         }
         let domain = authorization.identifier().to_string();
         if let Some(challenge) = authorization.challenge(ChallengeType::TlsAlpn01) {
-            let digest = challenge.key_authorization().digest().as_ref().try_into().unwrap_or_default();
-            answers.push((domain, digest));
+            let digest: Result<[u8; 32], _> = challenge.key_authorization().digest().as_ref().try_into();
+            answers.push((domain, digest.expect("SHA-256 has 32 bytes")));
         }
     }
     Ok(answers)

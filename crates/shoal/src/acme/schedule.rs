@@ -53,7 +53,7 @@ pub(super) fn look_in(due_in_s: u64, retry_after: Option<Duration>) -> Duration 
 
 /// Returns the time until the next look after a renewal, where the new certificate lasts for `lifetime_s`.
 pub(super) fn look_after_renewal(certificate: &Certificate) -> Duration {
-    Duration::from_secs(AFTER_RENEWAL_S.min(lifetime_s(certificate) / 3).max(1))
+    Duration::from_secs((lifetime_s(certificate) / 3).clamp(LOOK_S.start, AFTER_RENEWAL_S))
 }
 
 /// Returns the pause after a number of failures in a row, at least as long as the certificate authority asked for.
@@ -63,7 +63,12 @@ pub(super) fn pause(failures: u32, is_refusal: bool, retry_after: Duration, chan
     let doubled = limits.start.saturating_mul(1 << failures.saturating_sub(1).min(16));
     let pause = Duration::from_secs(doubled.min(limits.end));
     // Trackers that failed together do not come back together.
-    pause.mul_f64(0.75 + chance / 2.0).max(retry_after.min(RETRY_AFTER_MAX))
+    pause.mul_f64(0.75 + chance / 2.0).max(obeyed(retry_after))
+}
+
+/// Returns the pause that is obeyed if a certificate authority asks for this one.
+pub(super) fn obeyed(retry_after: Duration) -> Duration {
+    retry_after.min(RETRY_AFTER_MAX)
 }
 
 #[cfg(test)]

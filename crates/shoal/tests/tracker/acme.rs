@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use shoal_session::tls::{CertificateFiles, Server, self_signed};
@@ -25,6 +26,7 @@ const DOMAIN: &str = "tracker.example";
 /// A tracker's settings and its certificate authority.
 struct Place {
     pebble: Pebble,
+    options: Options,
     state: TempDir,
     http: String,
     tls: String,
@@ -39,7 +41,8 @@ impl Place {
         let mut options = Options::new(http, tls);
         change(&mut options);
         Self {
-            pebble: Pebble::prepare(options).unwrap(),
+            pebble: Pebble::prepare(options.clone()).unwrap(),
+            options,
             state: tempfile::tempdir().unwrap(),
             http: format!("127.0.0.1:{http}"),
             tls: format!("127.0.0.1:{tls}"),
@@ -63,6 +66,12 @@ impl Place {
     fn start(&self) -> Tracker {
         let settings = self.settings();
         Tracker::start(&borrowed(&settings))
+    }
+
+    /// Starts a tracker that may take longer, as it waits for other nodes or repeats requests.
+    fn start_patiently(&self) -> Tracker {
+        let settings = self.settings();
+        Tracker::start_with_patience(Duration::from_secs(60), &borrowed(&settings))
     }
 
     fn certificate_file(&self) -> PathBuf {
@@ -120,6 +129,36 @@ fn a_tracker_obtains_its_certificate_and_keeps_it() {
     assert_eq!(handshake(tracker.tls[0], &client).unwrap().1, certificate);
     let reason = failure(&tracker, "the certificate authority was not asked when to renew");
     assert!(reason.contains("cannot be used: "), "{reason}");
+    // A damaged file takes nothing out of service, and is replaced.
+    fs::write(place.certificate_file(), "x").unwrap();
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the certificates stay as they were");
+    failure(&tracker, "there is no certificate yet");
+    assert_eq!(handshake(tracker.tls[0], &client).unwrap().1, certificate);
+    place.pebble.run().unwrap();
+    tracker.signal(Signal::SIGHUP);
+    failure(&tracker, "there is no certificate yet");
+    tracker.wait_for_line("a certificate was issued");
+    handshake(tracker.tls[0], &place.pebble.client().unwrap()).unwrap();
+}
+
+/// The way from the staging directory to the real one.
+#[test]
+fn another_directory_and_another_profile_have_another_certificate() {
+    let mut place = Place::new(|_| {});
+    place.pebble.run().unwrap();
+    place.start().wait_for_line("a certificate was issued");
+    place.pebble = Pebble::start(place.options.clone()).unwrap();
+    let tracker = place.start();
+    tracker.wait_for_line("ordering another certificate");
+    tracker.wait_for_line("a certificate was issued");
+    handshake(tracker.tls[0], &place.pebble.client().unwrap()).unwrap();
+    drop(tracker);
+    place.more.push(("SHOAL_ACME_PROFILE", "shortlived".to_owned()));
+    let tracker = place.start();
+    tracker.wait_for_line("ordering another certificate");
+    let days = tracker.wait_for_line("a certificate was issued")["days"].as_u64().unwrap();
+    assert!(days < 7, "{days}");
 }
 
 #[test]
@@ -176,6 +215,34 @@ fn a_certificate_authority_may_be_away() {
 }
 
 #[test]
+fn a_certificate_that_another_file_keeps_out_of_service_is_a_failure() {
+    let mut place = Place::new(|_| {});
+    place.pebble.run().unwrap();
+    let other = place.state.path().join("other.pem");
+    let identity = self_signed(&["other.example".to_owned()]).unwrap();
+    let pem = identity.certificate_pem + &identity.key_pem;
+    fs::write(&other, &pem).unwrap();
+    place.more.push(("SHOAL_TLS_CERTIFICATES", other.display().to_string()));
+    let tracker = place.start();
+    tracker.wait_for_line("a certificate was issued");
+    let client = place.pebble.client().unwrap();
+    let first = handshake(tracker.tls[0], &client).unwrap().1;
+    fs::remove_file(&other).unwrap();
+    fs::remove_file(place.certificate_file()).unwrap();
+    tracker.signal(Signal::SIGHUP);
+    let reason = failure(&tracker, "the certificate was not renewed");
+    assert!(
+        reason.contains("not in use yet: tls.certificates: ") && reason.contains("other.pem"),
+        "{reason}"
+    );
+    assert_eq!(handshake(tracker.tls[0], &client).unwrap().1, first);
+    fs::write(&other, &pem).unwrap();
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the certificates were read again");
+    assert_ne!(handshake(tracker.tls[0], &client).unwrap().1, first);
+}
+
+#[test]
 fn a_directory_with_a_wrong_certificate_is_not_trusted() {
     let mut place = Place::new(|_| {});
     place.pebble.run().unwrap();
@@ -188,11 +255,18 @@ fn a_directory_with_a_wrong_certificate_is_not_trusted() {
 
 #[test]
 fn refused_nonces_are_replaced() {
-    let mut place = Place::new(|options| options.nonces_refused = 20);
-    place.pebble.run().unwrap();
-    let tracker = place.start();
-    tracker.wait_for_line("a certificate was issued");
-    assert!(place.pebble.log().contains("reject 20%"), "{}", place.pebble.log());
+    // Chance decides whether any of these three requests is repeated, since polls do not count.
+    let requests = ["POST /sign-me-up", "POST /order-plz", "POST /finalize-order/"];
+    let is_repeated = (0..20).any(|_| {
+        let mut place = Place::new(|options| options.nonces_refused = 20);
+        place.pebble.run().unwrap();
+        place.start_patiently().wait_for_line("a certificate was issued");
+        let log = place.pebble.log();
+        let count = |request: &str| log.matches(request).count();
+        assert!(requests.iter().all(|request| count(request) > 0), "{log}");
+        requests.iter().any(|request| count(request) > 1)
+    });
+    assert!(is_repeated);
 }
 
 #[test]
@@ -263,6 +337,10 @@ fn a_limit_of_the_certificate_authority_is_obeyed() {
     let reason = line["reason"].as_str().unwrap();
     assert!(reason.contains("refuses: too many accounts (rateLimited); it asks to wait"), "{reason}");
     assert_eq!(line["next_attempt_s"], 7200);
+    tracker.signal(Signal::SIGHUP);
+    tracker.wait_for_line("the configuration was read again");
+    thread::sleep(Duration::from_secs(1));
+    assert_eq!(tracker.log().matches("there is no certificate yet").count(), 1);
 }
 
 /// The certificate authority reaches the first node only, which answers for the second one.
@@ -273,7 +351,7 @@ fn each_node_of_a_cluster_answers_for_the_others() {
     place.pebble.run().unwrap();
     let nats = shoal_testkit::nats::Server::start(&shoal_testkit::nats::Options::default()).unwrap();
     place.more.push(("SHOAL_CLUSTER_SERVERS", nats.url()));
-    let first = place.start();
+    let first = place.start_patiently();
     first.wait_for_line("there is an account");
     first.wait_for_line("a certificate was issued");
     let state = tempfile::tempdir().unwrap();
@@ -282,13 +360,32 @@ fn each_node_of_a_cluster_answers_for_the_others() {
         ("SHOAL_TLS_LISTEN", "127.0.0.1:0".to_owned()),
         ("SHOAL_STATE_PATH", state.path().display().to_string()),
     ]);
-    let second = place.start();
+    let second = place.start_patiently();
     second.wait_for_line("a certificate was issued");
     let client = place.pebble.client().unwrap();
     let certificates = [&first, &second].map(|node| handshake(node.tls[0], &client).unwrap().1);
     assert_ne!(certificates[0], certificates[1]);
     let account = |folder: &Path| fs::read_to_string(folder.join("acme-account")).unwrap();
+    let shared = account(place.state.path());
+    assert_eq!(shared, account(state.path()));
+    // The certificate authority has forgotten the account: the first node that learns it has another one for both.
+    place.pebble.run().unwrap();
+    for (node, state) in [(&first, place.state.path()), (&second, state.path())] {
+        fs::remove_file(state.join("acme.pem")).unwrap();
+        node.signal(Signal::SIGHUP);
+        node.wait_for_line("a certificate was issued");
+    }
+    assert_ne!(shared, account(place.state.path()));
     assert_eq!(account(place.state.path()), account(state.path()));
+}
+
+/// Ends the clients of a test, also if it fails.
+struct End<'a>(&'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Clients connect without a pause while the certificate is revoked and replaced, and the process by another one.
@@ -303,6 +400,7 @@ fn a_revoked_certificate_is_renewed_and_no_handshake_fails() {
     let first = handshake(address, &client).unwrap().1;
     let (is_over, handshakes) = (AtomicBool::new(false), AtomicU32::new(0));
     thread::scope(|scope| {
+        let end = End(&is_over);
         let clients: Vec<_> = (0..2)
             .map(|_| {
                 scope.spawn(|| {
@@ -314,20 +412,35 @@ fn a_revoked_certificate_is_renewed_and_no_handshake_fails() {
                 })
             })
             .collect();
-        let revoked = run(&["tls", "revoke"], &borrowed(&place.settings()));
+        // An account of another certificate authority is of no use, and stays as it is.
+        let account = place.state.path().join("acme-account");
+        let before = fs::read(&account).unwrap();
+        let other = ["tls", "revoke", "--set", "acme.directory=https://localhost:1/dir"];
+        let refused = run(&other, &borrowed(&place.settings()));
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("has no account of"), "{refused:?}");
+        assert_eq!(fs::read(&account).unwrap(), before);
+        let mut settings = place.settings();
+        settings.retain(|(name, _)| *name != "SHOAL_ACME_DOMAINS");
+        let domains = format!("acme.domains={DOMAIN}");
+        let revoked = run(&["tls", "revoke", "--set", &domains], &borrowed(&settings));
         assert!(revoked.status.success(), "{revoked:?}");
         tracker.signal(Signal::SIGHUP);
-        tracker.wait_for_line("renewing the certificate");
+        tracker.wait_for_line("ordering another certificate");
         tracker.wait_for_line("a certificate was issued");
         eventually("clients get the new certificate", || {
             (handshake(address, &client).unwrap().1 != first).then_some(())
         });
-        is_over.store(true, Ordering::Relaxed);
+        let before = handshakes.load(Ordering::Relaxed);
+        tracker.signal(Signal::SIGUSR2);
+        tracker.wait_for_line("the new process serves");
+        eventually("clients reach the new process", || {
+            (handshakes.load(Ordering::Relaxed) > before + 10).then_some(())
+        });
+        drop(end);
         for client in clients {
             client.join().unwrap().unwrap();
         }
     });
-    eprintln!("{} handshakes", handshakes.into_inner());
 }
 
 /// The certificate is issued, but there is no room for it: the tracker keeps it until there is some, and orders no other one.

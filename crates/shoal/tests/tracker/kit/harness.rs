@@ -92,6 +92,12 @@ impl Tracker {
         Self::spawn(command(&SETTINGS).envs(settings.iter().copied()))
     }
 
+    /// The same, for a test whose steps take longer than others.
+    pub(crate) fn start_with_patience(patience: Duration, settings: &[(&str, &str)]) -> Self {
+        let mut command = command(&SETTINGS);
+        Self(tracker::Tracker::start(command.envs(settings.iter().copied()), patience))
+    }
+
     /// The same with a configuration file of this text, which `settings` override.
     pub(crate) fn start_with_file(text: &str, settings: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().expect("there is room for a file");
