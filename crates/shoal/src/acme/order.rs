@@ -1,6 +1,6 @@
 //! An order: from the domains to a certificate, by one kind of challenge.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use instant_acme::{
     Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier, NewOrder, Order,
@@ -105,7 +105,9 @@ async fn fetch(order: &mut Order) -> Result<String, Fault> {
         }
         tracing::warn!(%error, "the issued certificate did not arrive; it is asked for again");
         let pause = match error {
-            Error::Timeout(Some(next)) => next.saturating_duration_since(Instant::now()),
+            Error::Timeout(Some(next)) => {
+                next.saturating_duration_since(tokio::time::Instant::now().into_std())
+            }
             _ => FETCH_PAUSE,
         };
         tokio::time::sleep(pause.clamp(FETCH_PAUSE, FETCH_PAUSE_MAX)).await;
