@@ -156,13 +156,15 @@ fn one_address_takes_no_more_than_half_of_the_peers() {
     };
     let is_taken_in = |browser: &mut Browser, number| browser.ask(&torrent(number))["incomplete"] == 1;
     let mut greedy = open(2);
-    let taken = (0..120).filter(|&number| is_taken_in(&mut greedy, number)).count();
-    assert_eq!(taken, 50);
+    let evicted = || tracker.metric("shoal_webtorrent_peers_evicted_total", &[]);
+    let taken: u64 = (0..120).map(|number| u64::from(is_taken_in(&mut greedy, number))).sum();
+    // A sweep that has passed by now has removed peers of it, in whose place it may have others.
+    assert!((50..=50 + evicted()).contains(&taken), "{taken}");
     let refusal = greedy.ask(&torrent(130));
     let reason = refusal["failure reason"].as_str().unwrap();
     assert!(reason.contains("nearly full"), "{refusal}");
     let refused = ["protocol=\"webtorrent\"", "outcome=\"source_over_share\""];
-    assert_eq!(tracker.metric("shoal_replies_total", &refused), 71);
+    assert_eq!(tracker.metric("shoal_replies_total", &refused), 121 - taken);
     // Of others there is room for as many as are left.
     let mut others = [open(3), open(4), open(5)];
     for number in 140..190_u8 {
@@ -170,8 +172,6 @@ fn one_address_takes_no_more_than_half_of_the_peers() {
     }
     let last = others[0].ask(&torrent(200));
     let is_full = last["failure reason"].as_str().is_some_and(|reason| reason.contains("full"));
-    // A sweep that has passed by now has removed peers of the greedy one.
-    let evicted = tracker.metric("shoal_webtorrent_peers_evicted_total", &[]);
-    assert!(is_full || evicted > 0, "{last}");
-    assert!(is_taken_in(&mut greedy, 0) || evicted > 0, "a peer that is in stays in");
+    assert!(is_full || evicted() > 0, "{last}");
+    assert!(is_taken_in(&mut greedy, 0) || evicted() > 0, "a peer that is in stays in");
 }
