@@ -29,7 +29,7 @@ use std::time::Duration;
 use instant_acme::{Account, ChallengeType, RevocationRequest};
 use shoal_base::transport::stream::ListenAddress;
 use shoal_config::{Config, HostName, Listen};
-use shoal_runtime::certificates::issued_file;
+use shoal_runtime::certificates::{self, issued_file};
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::live::Live;
@@ -45,8 +45,6 @@ use self::authority::RetryAfter;
 use self::fault::Fault;
 use self::issued::Issued;
 use crate::certificates::Certificates;
-
-const DAY_S: u64 = 86_400;
 
 /// The port to which certificate authorities connect for TLS-ALPN-01 (RFC 8737, 3).
 const TLS_PORT: u16 = 443;
@@ -375,8 +373,7 @@ async fn window(account: &Account, issued: &Issued) -> (Option<Range<u64>>, Opti
 }
 
 fn days_left(issued: &Issued) -> u64 {
-    let end_s = issued.certificate.not_after_unix_s.unwrap_or(0);
-    end_s.saturating_sub(clock::unix_s()) / DAY_S
+    certificates::days_left(&issued.certificate, clock::unix_s()).unwrap_or(0)
 }
 
 /// Returns the kinds of challenges that the listeners can answer: first the one whose port is certainly here.

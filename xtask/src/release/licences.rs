@@ -12,7 +12,7 @@ use crate::shell::{cargo, output};
 /// How the names of files with licences begin, in lower case.
 const FILES: [&str; 6] = ["license", "licence", "copying", "copyright", "notice", "unlicense"];
 
-/// Libraries of a static program that are no packages: names, and files with their licences. Debian has the texts of common
+/// Libraries of a static program that come from no package: names, and files with their licences. Debian has the texts of common
 /// licences in each installation.
 const LIBRARIES: [(&str, &str, &str); 2] = [
     ("the Rust standard library", "MIT OR Apache-2.0", "licenses/MIT.txt"),
