@@ -172,7 +172,7 @@ impl Reloader {
             sessions: Arc::new(SessionSettings { listeners, ..SessionSettings::of(&config) }),
             stream_limits: settings::stream_limits(&config, endpoints.connections_max),
             endpoints: Arc::clone(endpoints),
-            policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
+            policy: Arc::new(policy.with_access(access).with_suspension_of(&live.policy)),
             connection_key: live.connection_key,
         });
         if let Some(change) = change {
