@@ -507,7 +507,8 @@ impl Policy {
 fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
     if let Some(clients) = &access.clients {
         let checked = clients.check(request.peer_id);
-        checked.map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason: reason.map(Words::Rule) })?;
+        checked
+            .map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason: reason.map(Words::Rule) })?;
     }
     let is_denied = |ports: &PortSet| request.port.is_some_and(|port| ports.contains(port));
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
@@ -672,7 +673,10 @@ mod tests {
             }
             let torrents = Torrents::Named(&[]);
             let scrape = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            assert_eq!(policy.admit_scrape(&scrape, Pace::default(), NOW), Err(Refusal::NetworkDenied.into()));
+            assert_eq!(
+                policy.admit_scrape(&scrape, Pace::default(), NOW),
+                Err(Refusal::NetworkDenied.into())
+            );
         }
     }
 

@@ -61,7 +61,12 @@ impl Part {
 
 impl Pause {
     /// Creates the pause of a part.
-    pub fn new(reason: String, retry_in_minutes: u32, (by, since_unix_s): (String, u64), is_kept: bool) -> Self {
+    pub fn new(
+        reason: String,
+        retry_in_minutes: u32,
+        (by, since_unix_s): (String, u64),
+        is_kept: bool,
+    ) -> Self {
         let unit = if retry_in_minutes == 1 { "minute" } else { "minutes" };
         let message = format!("{reason}; try again in {retry_in_minutes} {unit}");
         Self { reason, retry_in_minutes, by, since_unix_s, is_kept, message }
@@ -79,9 +84,9 @@ impl Suspension {
         self.paused[part.index()].as_ref()
     }
 
-    /// Pauses a part, or with `None`, serves it again. Returns its earlier pause.
-    pub fn set_pause(&mut self, part: Part, pause: Option<Arc<Pause>>) -> Option<Arc<Pause>> {
-        core::mem::replace(&mut self.paused[part.index()], pause)
+    /// Pauses a part, or with `None`, serves it again.
+    pub fn set_pause(&mut self, part: Part, pause: Option<Arc<Pause>>) {
+        self.paused[part.index()] = pause;
     }
 
     /// Returns the parts that are paused.
@@ -135,8 +140,7 @@ mod tests {
             let request = Request { event, ..Request::new(protocol, ip, &InfoHash([1; 20])) };
             policy.admit(&request, Now::default()).map(drop)
         };
-        let scrape =
-            ScrapeRequest { protocol, ip, torrents: Torrents::Named(&[]), shown: Shown::Nothing };
+        let scrape = ScrapeRequest { protocol, ip, torrents: Torrents::Named(&[]), shown: Shown::Nothing };
         let scraped = policy.admit_scrape(&scrape, Pace::default(), Now::default());
         [announce(Event::Started), scraped, announce(Event::Stopped)].map(|outcome| {
             let refused = outcome.err()?;
@@ -148,13 +152,16 @@ mod tests {
     fn a_pause_refuses_one_part_and_lets_its_clients_leave() {
         for paused in Part::all() {
             let policy = Policy::new(Config::default())
-                .suspend(|suspension| drop(suspension.set_pause(paused, pause("moving", 30))));
+                .suspend(|suspension| suspension.set_pause(paused, pause("moving", 30)));
             for part in Part::all() {
-                let refused = (part == paused)
-                    .then_some((Refusal::Paused, "moving; try again in 30 minutes", Some(30)));
+                let refused = (part == paused).then_some((
+                    Refusal::Paused,
+                    "moving; try again in 30 minutes",
+                    Some(30),
+                ));
                 assert_eq!(outcomes(&policy, part), [refused, refused, None], "{paused:?} {part:?}");
             }
-            let served = policy.suspend(|suspension| drop(suspension.set_pause(paused, None)));
+            let served = policy.suspend(|suspension| suspension.set_pause(paused, None));
             assert!(served.suspension().is_none());
         }
     }

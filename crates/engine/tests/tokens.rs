@@ -190,12 +190,13 @@ fn scrapes_need_a_token_if_the_operator_wants_that_and_full_ones_always_do() {
     let scrape = |policy: &Policy, token: Option<&str>, torrents: Torrents<'_>| {
         let query = token.map(|token| format!("jwt={token}")).unwrap_or_default();
         let shown = Shown::Url(Url { path: b"/scrape", query: query.as_bytes() });
-        policy.admit_scrape(
-            &ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown },
-            Pace::default(),
-            at(0),
-        )
-        .map_err(|refused| refused.refusal)
+        policy
+            .admit_scrape(
+                &ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown },
+                Pace::default(),
+                at(0),
+            )
+            .map_err(|refused| refused.refusal)
     };
     let (own, both) = (Torrents::Named(&[HASH]), Torrents::Named(&[HASH, OTHER]));
     for (token, torrents, in_open, in_checked) in [
