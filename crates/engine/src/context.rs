@@ -17,7 +17,7 @@ use crate::counter::{Family, Kind, Outcome, Tally};
 use crate::credit::CreditRecorder;
 use crate::insight::Sampler;
 use crate::pace::Pace;
-use crate::policy::{Interval, Policy, Protocol};
+use crate::policy::{Gate, Interval, Policy, Protocol};
 use crate::replication::Recorder;
 
 /// The policy of a responder, its randomness and its traces. `T` is a change of a peer, as other nodes are told it.
@@ -30,6 +30,8 @@ pub struct Context<T = Delta> {
     pub(crate) interval: Interval,
     pub(crate) tally: Tally,
     pub(crate) rng: fastrand::Rng,
+    /// Draws the announces that count towards limits.
+    pub(crate) gate: Gate,
     /// Takes samples of announces.
     pub sampler: Sampler,
     /// Records requests; `None` if they are not logged.
@@ -45,6 +47,8 @@ impl<T> Context<T> {
     /// worker needs its own seed; otherwise all workers hand out the same samples.
     pub fn new(protocol: Protocol, policy: Arc<Policy>, tally: Tally, rng: fastrand::Rng) -> Self {
         let pace = Pace::default();
+        // Clients see draws of `rng`, and none of the gate.
+        let gate = Gate::new(fastrand::Rng::with_seed(rng.clone().u64(..).rotate_left(32)));
         Self {
             protocol,
             interval: policy.interval(protocol, pace),
@@ -52,6 +56,7 @@ impl<T> Context<T> {
             pace,
             tally,
             rng,
+            gate,
             sampler: Sampler::off(),
             access_log: None,
             recorder: None,

@@ -4,18 +4,27 @@
 //! customers or one attacker, so these have wider limits ([`shoal_base::source::Width`]). All of them have buckets in
 //! one table of a fixed size ([`shoal_base::source::Rates`]), which all workers share and a reload keeps.
 //!
-//! Without limits, a request costs one branch. With limits, the lines of a batch of datagrams are prefetched.
+//! Without limits, a request costs one branch. With limits of large bursts, a random sample of the requests counts for all
+//! ([`crate::policy::Gate`]), except those of sources near their limit ([`Limits::weight`]). With smaller ones each request
+//! counts, and the lines of a batch of datagrams are prefetched.
+
+mod exact;
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use shoal_access::networks::{Network, NetworkTable};
-use shoal_base::source::{Level, Rate, Rates, Width};
+use shoal_base::source::{Level, Rate, Rates, Taken, Width};
 use shoal_config::LimitsConfig;
 
 use crate::Now;
+use crate::limits::exact::ExactSources;
 use crate::policy::Protocol;
+
+/// The smallest burst that is counted by samples. Half of it is, the other half exactly. A sampled count of half of this
+/// burst is wrong by 2 % of the burst, as a standard deviation; larger bursts by less.
+const SAMPLED_BURST_MIN: u64 = 32_768;
 
 /// The networks of an IPv6 address that have limits.
 const WIDTHS_V6: [Width; Width::OF_CUSTOMER] = [Width::Source, Width::Home, Width::Site];
@@ -51,6 +60,7 @@ impl Activity {
 pub struct SourceRates {
     key: [u64; 4],
     rates: Rates,
+    exact: Arc<ExactSources>,
 }
 
 impl fmt::Debug for SourceRates {
@@ -60,17 +70,29 @@ impl fmt::Debug for SourceRates {
 }
 
 impl SourceRates {
-    /// Creates full buckets for all sources. They take [`Limits::BYTES`].
+    /// Creates full buckets for all sources. They take at most [`Limits::BYTES_MAX`].
     pub fn new(key: [u64; 4]) -> Self {
-        Self { key, rates: Rates::default() }
+        Self::with_bytes(key, Limits::BYTES_MAX)
+    }
+
+    /// Creates full buckets for all sources that take at most this much memory, see [`Limits::bytes`].
+    pub fn with_bytes(key: [u64; 4], bytes: usize) -> Self {
+        let rates = Rates::with_bytes(bytes.saturating_sub(ExactSources::BYTES));
+        Self { key, rates, exact: Arc::new(ExactSources::new(key[3])) }
     }
 
     /// Takes a token from the buckets of the client at a canonical address. Returns false if one is empty.
     #[inline]
     pub(crate) fn take(&self, ip: IpAddr, activity: Activity, rate: Rate, now: Now) -> bool {
+        self.take_several(ip, activity, rate, 1, now).is_admitted
+    }
+
+    #[inline]
+    fn take_several(&self, ip: IpAddr, activity: Activity, rate: Rate, tokens: u32, now: Now) -> Taken {
+        let now_ns = now.monotonic_ns();
         match ip {
-            IpAddr::V4(ip) => self.rates.take(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
-            IpAddr::V6(ip) => self.rates.take(self.buckets_v6(ip, activity, rate), now.monotonic_ns()),
+            IpAddr::V4(ip) => self.rates.take(self.buckets_v4(ip, activity, rate), tokens, now_ns),
+            IpAddr::V6(ip) => self.rates.take(self.buckets_v6(ip, activity, rate), tokens, now_ns),
         }
     }
 
@@ -103,6 +125,16 @@ impl SourceRates {
     }
 }
 
+/// Returns the widest network around a client that has a limit.
+#[inline]
+fn widest(ip: IpAddr) -> u64 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        // No /48 of IPv6 unicast looks like an IPv4 address.
+        IpAddr::V6(ip) => network(u128::from(ip), Width::Site.prefix_v6()),
+    }
+}
+
 /// Combines the two halves of a product.
 #[inline]
 const fn fold(a: u64, b: u64) -> u64 {
@@ -117,6 +149,10 @@ const fn fold(a: u64, b: u64) -> u64 {
 pub struct Limits {
     sources: Arc<SourceRates>,
     rates: [Option<Rate>; Activity::COUNT],
+    /// Whether requests of each protocol may be counted by samples.
+    is_sampled: [bool; Protocol::ALL.len()],
+    /// The sources of which each request counts nevertheless.
+    exact: Arc<ExactSources>,
     /// Serves the networks without limits.
     exempt: Option<Arc<NetworkTable>>,
     /// Whether UDP requests beyond the limit get no reply.
@@ -124,8 +160,19 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The memory of the limits of all sources, in bytes. Any set limit takes all of it.
-    pub const BYTES: usize = Rates::BYTES;
+    /// The largest memory of the limits of all sources, in bytes. Any set limit takes all of it.
+    pub const BYTES_MAX: usize = Rates::BYTES_MAX + ExactSources::BYTES;
+
+    /// Returns the memory of the limits in a process that may take `memory_bytes_max`: the largest, or else a sixteenth of
+    /// the process, but at least 1 MiB. With less memory, more sources near their limits share their buckets.
+    pub const fn bytes(memory_bytes_max: u64) -> usize {
+        const PART: u64 = 16;
+        let mut of_rates = Rates::BYTES_MAX;
+        while of_rates > 1 << 20 && of_rates as u64 > memory_bytes_max / PART {
+            of_rates /= 2;
+        }
+        of_rates + ExactSources::BYTES
+    }
 
     /// Returns whether any limit is set.
     pub fn are_set(config: &LimitsConfig) -> bool {
@@ -138,7 +185,12 @@ impl Limits {
     }
 
     fn new(config: &LimitsConfig, sources: Arc<SourceRates>) -> Self {
-        Self { sources, rates: rates(config), exempt: exempt(config), udp_silent: config.udp_silent }
+        let rates = rates(config);
+        let is_sampled = Protocol::ALL
+            .map(|protocol| rates[protocol as usize].is_none_or(|rate| rate.burst() >= SAMPLED_BURST_MIN));
+        let exact = Arc::clone(&sources.exact);
+        let (exempt, udp_silent) = (exempt(config), config.udp_silent);
+        Self { sources, rates, is_sampled, exact, exempt, udp_silent }
     }
 
     /// Returns the recent activity of the sources.
@@ -151,15 +203,41 @@ impl Limits {
         self.udp_silent
     }
 
-    /// Returns whether the client at a canonical address may do something now, and if so, counts it. Not inlined, so
-    /// that trackers without limits pay nothing for it.
+    /// Returns the number of requests for which a request of the client at a canonical address counts: the `drawn` one, or 1 if
+    /// each request of its source has to count. That holds for small bursts, and for any source that has used half of a
+    /// burst. A limit is therefore exact where it refuses, and an honest source meets none by an unlucky draw.
+    #[inline]
+    pub(crate) fn weight(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> u32 {
+        let is_sampled = self.is_sampled[protocol as usize];
+        if is_sampled && !self.exact.contain(widest(ip), now.monotonic_s) { drawn } else { 1 }
+    }
+
+    /// Returns whether an activity has a limit.
+    #[inline]
+    pub(crate) const fn has(&self, activity: Activity) -> bool {
+        self.rates[activity.index()].is_some()
+    }
+
+    /// Returns whether each request of a protocol counts.
+    pub(crate) const fn is_exact(&self, protocol: Protocol) -> bool {
+        !self.is_sampled[protocol as usize]
+    }
+
+    /// Returns whether the client at a canonical address may do something now, and if so, counts it as often as `weight` says.
+    /// Not inlined, so that trackers without limits pay nothing for it.
     #[inline(never)]
-    pub fn admit(&self, ip: IpAddr, activity: Activity, now: Now) -> bool {
+    pub fn admit(&self, ip: IpAddr, activity: Activity, weight: u32, now: Now) -> bool {
         let Some(rate) = self.rates[activity.index()] else { return true };
         if self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip)) {
             return true;
         }
-        self.sources.take(ip, activity, rate, now)
+        let taken = self.sources.take_several(ip, activity, rate, weight, now);
+        if matches!(activity, Activity::Request(protocol) if self.is_sampled[protocol as usize])
+            && taken.half_full_ns > now.monotonic_ns()
+        {
+            self.exact.add(widest(ip), taken.half_full_ns);
+        }
+        taken.is_admitted
     }
 
     /// Returns the rest of the client's rate at a canonical address, or `None` if it has no limit.
@@ -244,7 +322,7 @@ mod tests {
 
     /// Returns how many of 100 requests are admitted, each from the next address.
     fn admitted(limits: &Limits, activity: Activity, ip: impl Fn(u16) -> String) -> usize {
-        (0..100).filter(|&number| limits.admit(ip(number).parse().unwrap(), activity, at_ms(5000))).count()
+        (0..100).filter(|&number| limits.admit(ip(number).parse().unwrap(), activity, 1, at_ms(5000))).count()
     }
 
     #[test]
@@ -285,9 +363,9 @@ mod tests {
         let limits = limits(|_| {});
         let ip: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(admitted(&limits, UDP, |_| ip.to_string()), 4);
-        assert!(!limits.admit(ip, UDP, at_ms(5999)));
-        assert!(limits.admit(ip, UDP, at_ms(6000)) && !limits.admit(ip, UDP, at_ms(6000)));
-        let later = (0..100).filter(|_| limits.admit(ip, UDP, at_ms(60_000))).count();
+        assert!(!limits.admit(ip, UDP, 1, at_ms(5999)));
+        assert!(limits.admit(ip, UDP, 1, at_ms(6000)) && !limits.admit(ip, UDP, 1, at_ms(6000)));
+        let later = (0..100).filter(|_| limits.admit(ip, UDP, 1, at_ms(60_000))).count();
         assert_eq!(later, 4);
     }
 
