@@ -12,10 +12,12 @@ use std::sync::Arc;
 
 use shoal_access::networks::{Network, NetworkTable};
 use shoal_base::source::{Level, Rate, Rates, Width};
+use shoal_base::{InfoHash, PeerId};
 use shoal_config::LimitsConfig;
 
 use crate::Now;
 use crate::policy::Protocol;
+use crate::watch::{Cause, PeerIds, Suspect, Suspects};
 
 /// The networks of an IPv6 address that have limits.
 const WIDTHS_V6: [Width; Width::OF_CUSTOMER] = [Width::Source, Width::Home, Width::Site];
@@ -31,10 +33,12 @@ pub enum Activity {
     TcpConnect,
     /// A token with a wrong signature.
     BadToken,
+    /// Something that earns a ban if it is done too often.
+    Earns(Cause),
 }
 
 impl Activity {
-    const COUNT: usize = Protocol::ALL.len() + 3;
+    const COUNT: usize = Protocol::ALL.len() + 3 + Cause::ALL.len();
 
     const fn index(self) -> usize {
         match self {
@@ -42,6 +46,7 @@ impl Activity {
             Self::UdpConnect => Protocol::ALL.len(),
             Self::TcpConnect => Protocol::ALL.len() + 1,
             Self::BadToken => Protocol::ALL.len() + 2,
+            Self::Earns(cause) => Protocol::ALL.len() + 3 + cause as usize,
         }
     }
 }
@@ -51,6 +56,8 @@ impl Activity {
 pub struct SourceRates {
     key: [u64; 4],
     rates: Rates,
+    peer_ids: PeerIds,
+    suspects: Suspects,
 }
 
 impl fmt::Debug for SourceRates {
@@ -62,7 +69,7 @@ impl fmt::Debug for SourceRates {
 impl SourceRates {
     /// Creates full buckets for all sources. They take [`Limits::BYTES`].
     pub fn new(key: [u64; 4]) -> Self {
-        Self { key, rates: Rates::default() }
+        Self { key, rates: Rates::default(), peer_ids: PeerIds::default(), suspects: Suspects::default() }
     }
 
     /// Takes a token from the buckets of the client at a canonical address. Returns false if one is empty.
@@ -80,6 +87,54 @@ impl SourceRates {
             IpAddr::V4(ip) => self.rates.level(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
             IpAddr::V6(ip) => self.rates.level(self.buckets_v6(ip, activity, rate), now.monotonic_ns()),
         }
+    }
+
+    /// Records that a bucket of the client at a canonical address is empty: the source, or the wider network whose sources
+    /// have emptied it together, has earned a ban. Fills the bucket, so that the record is not repeated at once. Loses the
+    /// record while others are being taken.
+    pub(crate) fn suspect(&self, ip: IpAddr, cause: Cause, rate: Rate, now: Now) {
+        let activity = Activity::Earns(cause);
+        let is_empty = |bucket| self.rates.level([bucket], now.monotonic_ns()) == Level::Empty;
+        let (bits, hash) = match ip {
+            IpAddr::V4(ip) => (u32::BITS, self.buckets_v4(ip, activity, rate)[0].0),
+            IpAddr::V6(ip) => {
+                let buckets =
+                    WIDTHS_V6.map(Width::prefix_v6).into_iter().zip(self.buckets_v6(ip, activity, rate));
+                let emptied = buckets.rev().find(|(_, bucket)| is_empty(*bucket));
+                let Some((bits, (hash, _))) = emptied else { return };
+                (bits, hash)
+            }
+        };
+        if self.suspects.add(Suspect::new(ip, bits, cause)) {
+            self.rates.refill(hash);
+        }
+    }
+
+    /// Takes the sources that have earned a ban since the last call.
+    pub fn take_suspects(&self) -> Vec<Suspect> {
+        self.suspects.take()
+    }
+
+    /// Records the peer id of a client in a torrent. Returns whether the client had another one.
+    pub(crate) fn changes_peer_id(
+        &self,
+        client: (IpAddr, u16),
+        info_hash: &InfoHash,
+        peer_id: &PeerId,
+    ) -> bool {
+        let (ip, port) = client;
+        let [k0, k1, k2, k3] = self.key;
+        let (upper, lower) = match ip {
+            IpAddr::V4(ip) => (0, u32::from(ip).into()),
+            #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+            IpAddr::V6(ip) => ((u128::from(ip) >> 64) as u64, u128::from(ip) as u64),
+        };
+        let [a, b] = words(&info_hash.0);
+        let of_client = fold(upper ^ k0, k1 | 1) ^ fold(lower ^ k2, k3 | 1) ^ u64::from(port);
+        let key = fold(of_client ^ a, k1 | 1) ^ fold(b ^ k3, k0 | 1);
+        let [a, b] = words(&peer_id.0);
+        let of_id = fold(a ^ k2, k1 | 1) ^ fold(b ^ k0, k3 | 1);
+        self.peer_ids.replace(fold(key ^ k1, k2 | 1), fold(of_id ^ k3, k0 | 1))
     }
 
     #[inline]
@@ -101,6 +156,15 @@ impl SourceRates {
         let kind = u64::from(bits) << 8 | activity.index() as u64;
         fold(fold(network ^ k0, k1 | 1) ^ fold(kind ^ k2, k3 | 1), k2 | 1)
     }
+}
+
+/// Returns the bytes of a hash or an id as two numbers that differ if the bytes differ in their first or last eight bytes,
+/// or in the four between.
+fn words(bytes: &[u8; 20]) -> [u64; 2] {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let number = |index: usize| chunks.get(index).map_or(0, |chunk| u64::from_le_bytes(*chunk));
+    let rest = rest.first_chunk::<4>().map_or(0, |rest| u32::from_le_bytes(*rest));
+    [number(0) ^ u64::from(rest).rotate_left(17), number(1) ^ u64::from(rest).rotate_left(40)]
 }
 
 /// Combines the two halves of a product.
@@ -125,7 +189,7 @@ pub struct Limits {
 
 impl Limits {
     /// The memory of the limits of all sources, in bytes. Any set limit takes all of it.
-    pub const BYTES: usize = Rates::BYTES;
+    pub const BYTES: usize = Rates::BYTES + PeerIds::BYTES;
 
     /// Returns whether any limit is set.
     pub fn are_set(config: &LimitsConfig) -> bool {
@@ -149,6 +213,11 @@ impl Limits {
     /// Returns whether UDP requests beyond the limit get no reply.
     pub const fn udp_silent(&self) -> bool {
         self.udp_silent
+    }
+
+    /// Returns the rate of an activity, if it has a limit.
+    pub(crate) const fn rate(&self, activity: Activity) -> Option<Rate> {
+        self.rates[activity.index()]
     }
 
     /// Returns whether the client at a canonical address may do something now, and if so, counts it. Not inlined, so
