@@ -124,7 +124,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     let sources = Arc::clone(&control.sources);
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&sources), statistics)));
     let control = sockets.map(|sockets| ControlTask::spawn(sockets, control, access));
-    drop(tokio::spawn(list_control.end_bans()));
+    drop(tokio::spawn(list_control.follow_bans()));
     // The outcome is in the log.
     drop(tokio::spawn(signals.hangups.obey(move || drop(reloader.reload()))));
     manager.change_sockets(&socket_changes);
