@@ -35,10 +35,15 @@ pub enum Activity {
     BadToken,
     /// Something that earns a ban if it is done too often.
     Earns(Cause),
+    /// The record that a source has earned a ban.
+    Suspected,
 }
 
+/// The time in which a source is recorded once that has earned a ban. By then, it usually has the ban.
+const TOLD_NS: u64 = 500_000_000;
+
 impl Activity {
-    const COUNT: usize = Protocol::ALL.len() + 3 + Cause::ALL.len();
+    const COUNT: usize = Protocol::ALL.len() + 4 + Cause::ALL.len();
 
     const fn index(self) -> usize {
         match self {
@@ -46,7 +51,8 @@ impl Activity {
             Self::UdpConnect => Protocol::ALL.len(),
             Self::TcpConnect => Protocol::ALL.len() + 1,
             Self::BadToken => Protocol::ALL.len() + 2,
-            Self::Earns(cause) => Protocol::ALL.len() + 3 + cause as usize,
+            Self::Suspected => Protocol::ALL.len() + 3,
+            Self::Earns(cause) => Protocol::ALL.len() + 4 + cause as usize,
         }
     }
 }
@@ -90,24 +96,35 @@ impl SourceRates {
     }
 
     /// Records that a bucket of the client at a canonical address is empty: the source, or the wider network whose sources
-    /// have emptied it together, has earned a ban. Fills the bucket, so that the record is not repeated at once. Loses the
-    /// record while others are being taken.
+    /// have emptied it together, has earned a ban. The bucket stays empty, so what the source does until it is banned
+    /// takes nothing from wider networks. Records a network at most once in [`TOLD_NS`].
     pub(crate) fn suspect(&self, ip: IpAddr, cause: Cause, rate: Rate, now: Now) {
-        let activity = Activity::Earns(cause);
-        let is_empty = |bucket| self.rates.level([bucket], now.monotonic_ns()) == Level::Empty;
-        let (bits, hash) = match ip {
-            IpAddr::V4(ip) => (u32::BITS, self.buckets_v4(ip, activity, rate)[0].0),
+        let (activity, now_ns) = (Activity::Earns(cause), now.monotonic_ns());
+        let is_empty = |bucket| self.rates.level([bucket], now_ns) == Level::Empty;
+        let (bits, network) = match ip {
+            IpAddr::V4(ip) => (u32::BITS, u32::from(ip).into()),
             IpAddr::V6(ip) => {
-                let buckets =
+                let widths =
                     WIDTHS_V6.map(Width::prefix_v6).into_iter().zip(self.buckets_v6(ip, activity, rate));
-                let emptied = buckets.rev().find(|(_, bucket)| is_empty(*bucket));
-                let Some((bits, (hash, _))) = emptied else { return };
-                (bits, hash)
+                let Some((bits, _)) = widths.rev().find(|(_, bucket)| is_empty(*bucket)) else { return };
+                (bits, network(u128::from(ip), bits))
             }
         };
-        if self.suspects.add(Suspect::new(ip, bits, cause)) {
-            self.rates.refill(hash);
+        let told = (self.hash(network, bits, Activity::Suspected), Rate::per(1, TOLD_NS));
+        if self.rates.take([told], now_ns) {
+            self.suspects.add(Suspect::new(ip, bits, cause));
         }
+    }
+
+    /// Fills the buckets by which a network has earned a ban, so that it does not earn the next one at once.
+    pub fn forgive(&self, ip: IpAddr, prefix_length: u8) {
+        let bits = u32::from(prefix_length);
+        let network = match ip {
+            IpAddr::V4(ip) => u32::from(ip).into(),
+            IpAddr::V6(_) if !(1..=u64::BITS).contains(&bits) => return,
+            IpAddr::V6(ip) => network(u128::from(ip), bits),
+        };
+        Cause::ALL.map(|cause| self.rates.refill(self.hash(network, bits, Activity::Earns(cause))));
     }
 
     /// Takes the sources that have earned a ban since the last call.

@@ -97,8 +97,7 @@ impl Suspect {
     }
 }
 
-/// Maximum number of suspects that wait for their bans. A source that finds no room is a suspect again with its next
-/// request.
+/// Maximum number of suspects that wait for their bans. A source that finds no room is a suspect again half a second later.
 const SUSPECTS_MAX: usize = 4096;
 
 /// The suspects on their way to the thread that bans them.
@@ -106,14 +105,13 @@ const SUSPECTS_MAX: usize = 4096;
 pub(crate) struct Suspects(Mutex<Vec<Suspect>>);
 
 impl Suspects {
-    /// Adds a suspect. Returns false if there is no room, or if another thread has the lock: a worker does not wait.
-    pub(crate) fn add(&self, suspect: Suspect) -> bool {
-        let Ok(mut suspects) = self.0.try_lock() else { return false };
-        let has_room = suspects.len() < SUSPECTS_MAX;
-        if has_room {
+    /// Adds a suspect. Loses it if there is no room, or if another thread has the lock: a worker does not wait.
+    pub(crate) fn add(&self, suspect: Suspect) {
+        if let Ok(mut suspects) = self.0.try_lock()
+            && suspects.len() < SUSPECTS_MAX
+        {
             suspects.push(suspect);
         }
-        has_room
     }
 
     pub(crate) fn take(&self) -> Vec<Suspect> {

@@ -162,6 +162,7 @@ impl ListControl {
     pub fn lift_ban(&self, network: &IpNet) -> Result<Option<Ban>, BanError> {
         let shared = self.shared().map(|shared| shared.lift(network)).transpose()?.flatten();
         let automatic = self.change_automatic(|bans| bans.lift(network, clock::unix_s()));
+        automatic.iter().for_each(|ban| self.forgive(ban));
         let shared = shared.or(automatic);
         let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
         if !is_local {

@@ -123,9 +123,9 @@ impl AutomaticBans {
         lifted
     }
 
-    /// Lifts all bans. Returns their number.
-    pub(in crate::lists) fn lift_all(&mut self) -> usize {
-        let lifted = self.active;
+    /// Lifts all bans, and forgets them. Returns those that applied.
+    pub(in crate::lists) fn lift_all(&mut self, now_unix_s: u64) -> Vec<Ban> {
+        let lifted = self.active(now_unix_s).cloned().collect();
         (self.bans, self.ends, self.active, self.is_unwritten) = (BTreeMap::new(), BTreeSet::new(), 0, true);
         lifted
     }
@@ -275,7 +275,7 @@ mod tests {
         }
         let address: IpNet = "2001:db8:1:1::5/128".parse().unwrap();
         assert_eq!(bans.lift(&address, 10).unwrap().network.to_string(), "2001:db8:1:1::/64");
-        assert_eq!((bans.lift(&address, 10), bans.lift_all()), (None, 2));
+        assert_eq!((bans.lift(&address, 10), bans.lift_all(10).len()), (None, 2));
         assert!(bans.table(core::iter::empty(), 10).is_none());
     }
 }
