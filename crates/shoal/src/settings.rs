@@ -183,7 +183,7 @@ pub(crate) fn policy(
 
 /// Returns whether the policy of a configuration remembers what sources do.
 fn needs_sources(config: &Config) -> bool {
-    Limits::are_set(&config.limits) || config.bans.automatic || config.tokens.jwks.is_some()
+    Limits::are_set(&config.limits) || config.tokens.jwks.is_some()
 }
 
 /// Memory for recently verified tokens, whose signatures are not verified again. Each token takes 32 bytes, or 32 for
