@@ -6,8 +6,9 @@ settings! {
     /// Bans that come and go by themselves. A source that does far more than any client is not served for a time: datagrams
     /// get no reply, and connections are closed. A source is an IPv4 address or an IPv6 /64; a /56 may do twice as much, and
     /// a /48 eight times, before it is banned as a whole. Only sources that have proved their address are counted, by a
-    /// connection id or a TCP connection. Never banned are limits.exempt, proxy.trusted and private addresses. The
-    /// defaults leave room for 5,000 clients behind one address. 0 turns a cause off.
+    /// connection id or a TCP connection, and only while a rate in the section limits is set, or tokens are. Never banned
+    /// are limits.exempt, proxy.trusted and private addresses. The defaults leave room for 5,000 clients behind one
+    /// address. 0 turns a cause off.
     section bans: BansConfig {
         /// Ban sources by what they do. With false, only bans through the control listener apply.
         automatic: bool = true => Reload;

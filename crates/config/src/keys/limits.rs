@@ -9,8 +9,8 @@ settings! {
     /// How often one source may ask, and how much it may hold. A source is an IPv4 address or an IPv6 /64 network; a
     /// /56 network may ask twice as often as one source, and a /48 network eight times. Behind a trusted proxy, the
     /// source is the client that the proxy names. A source that asks too often is served at its rate, and refused
-    /// beyond it; it is never banned. The limits on requests and connections take 32 MiB in all, however many sources
-    /// there are, and nothing if none is set. 0 means no limit.
+    /// beyond it; the section bans says what follows if it goes on. The limits on requests and connections take 33 MiB in
+    /// all, however many sources there are, and nothing if none is set. 0 means no limit.
     section limits: LimitsConfig {
         /// Maximum number of announces and scrapes over UDP for each second. A client announces each of its torrents once
         /// in announce.interval_s, so 1 is enough for some thousand torrents. Carriers put many clients behind one
