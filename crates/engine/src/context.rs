@@ -17,7 +17,7 @@ use crate::counter::{Drop, Family, Kind, Outcome, Tally};
 use crate::credit::CreditRecorder;
 use crate::insight::Sampler;
 use crate::pace::Pace;
-use crate::policy::{Interval, Policy, Protocol};
+use crate::policy::{Gate, Interval, Policy, Protocol};
 use crate::replication::Recorder;
 use crate::watch::{Sighting, Watch};
 
@@ -31,6 +31,8 @@ pub struct Context<T = Delta> {
     pub(crate) interval: Interval,
     pub(crate) tally: Tally,
     pub(crate) rng: fastrand::Rng,
+    /// Draws the announces that count towards limits.
+    pub(crate) gate: Gate,
     /// The number of announces until the next one that is looked at, which [`Watch`](crate::watch::Watch) counts.
     until_watched: u32,
     /// Takes samples of announces.
@@ -48,6 +50,8 @@ impl<T> Context<T> {
     /// worker needs its own seed; otherwise all workers hand out the same samples.
     pub fn new(protocol: Protocol, policy: Arc<Policy>, tally: Tally, rng: fastrand::Rng) -> Self {
         let pace = Pace::default();
+        // Clients see draws of `rng`, and none of the gate.
+        let gate = Gate::new(fastrand::Rng::with_seed(rng.clone().u64(..).rotate_left(32)));
         Self {
             protocol,
             interval: policy.interval(protocol, pace),
@@ -55,6 +59,7 @@ impl<T> Context<T> {
             pace,
             tally,
             rng,
+            gate,
             until_watched: 1,
             sampler: Sampler::off(),
             access_log: None,

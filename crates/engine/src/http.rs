@@ -293,6 +293,7 @@ impl Responder {
             left_bytes: announce.left_bytes.and_then(|left| i64::try_from(left).ok()),
             numwant: announce.numwant,
             shown: Shown::Url(url),
+            drawn: self.context.gate.draw(),
             ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
         let decision = self.context.policy.admit(&request, now)?;

@@ -11,6 +11,8 @@
 //! A client at port 0 receives peers of the swarm but is not registered: it accepts no connections but makes some.
 //! The claimed address (`ip`) is never part of a request.
 
+mod gate;
+
 use core::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use shoal_access::ports::PortSet;
 use shoal_access::token::Url;
 use shoal_base::metrics::labels;
 use shoal_base::{Action, Event, InfoHash, PeerId};
-use shoal_config::{Config, PrivateAddresses};
+use shoal_config::{Auto, Config, PrivateAddresses};
 use shoal_store::PrivateNetwork;
 
 use crate::limits::{self, Activity, Limits, SourceRates};
@@ -29,6 +31,8 @@ use crate::refusal::{Refusal, Refused};
 use crate::tokens::{Shown, SocketToken, Tokens};
 use crate::watch::{Sighting, Watch};
 use crate::{Now, address};
+
+pub use gate::Gate;
 
 labels! {
     /// The protocol of a request, with or without TLS.
@@ -43,9 +47,12 @@ labels! {
 }
 
 /// The operator's rules.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     config: Config,
+    private_addresses: PrivateAddresses,
+    /// Whether all addresses of the tracker itself are private.
+    is_host_private: bool,
     access: Option<Arc<Access>>,
     /// Whether the lists permit every torrent that has a swarm in the store.
     permits_swarms: bool,
@@ -86,6 +93,8 @@ pub struct Request<'r> {
     /// policy [permits all swarms](Policy::permits_swarms). The front end looks for the swarm anyway, which saves
     /// most look-ups in lists.
     pub is_torrent_checked_later: bool,
+    /// The number of requests for which this one counts towards limits, as the [`Gate`] of the front end has drawn it.
+    pub drawn: u32,
 }
 
 impl<'r> Request<'r> {
@@ -104,6 +113,7 @@ impl<'r> Request<'r> {
             numwant: None,
             shown,
             is_torrent_checked_later: false,
+            drawn: 1,
         }
     }
 }
@@ -179,11 +189,19 @@ impl Terms {
     }
 }
 
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
+}
+
 impl Policy {
     /// Creates the policy of a configuration, without lists.
     pub fn new(config: Config) -> Self {
         let exempt = limits::exempt(&config.limits);
         Self {
+            private_addresses: private_addresses(&config, false),
+            is_host_private: false,
             config,
             access: None,
             permits_swarms: false,
@@ -193,6 +211,23 @@ impl Policy {
             exempt,
             watch: None,
         }
+    }
+
+    /// Returns the policy of a tracker whose own addresses are all private, or are not. `address.private` may follow from it.
+    #[must_use]
+    pub fn with_private_host(self, is_host_private: bool) -> Self {
+        let private_addresses = private_addresses(&self.config, is_host_private);
+        Self { private_addresses, is_host_private, ..self }
+    }
+
+    /// Returns whether all addresses of the tracker itself are private.
+    pub const fn is_host_private(&self) -> bool {
+        self.is_host_private
+    }
+
+    /// Returns how clients with private addresses are served.
+    pub const fn private_addresses(&self) -> PrivateAddresses {
+        self.private_addresses
     }
 
     /// Returns the policy with draining on or off. While draining, it refuses all announces except those of leaving
@@ -248,11 +283,7 @@ impl Policy {
     /// Returns the private network of a client at a canonical address, if the peers of such networks are kept apart.
     #[inline]
     pub fn network_apart(&self, ip: IpAddr) -> Option<PrivateNetwork> {
-        if self.config.address.private == PrivateAddresses::Apart {
-            address::private_network(ip)
-        } else {
-            None
-        }
+        if self.private_addresses == PrivateAddresses::Apart { address::private_network(ip) } else { None }
     }
 
     /// Returns whether the peers of a client at a canonical address have no limits.
@@ -343,8 +374,8 @@ impl Policy {
     #[inline]
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         match &self.limits {
-            Some(limits) if !limits.admit(ip, activity, now) => {
-                self.observe_excess(limits, ip, activity, now);
+            Some(limits) if limits.has(activity) && !limits.admit(ip, activity, 1, now) => {
+                self.observe_excess(limits, ip, activity, 1, now);
                 Err(Refusal::RateLimited)
             }
             _ => Ok(()),
@@ -353,9 +384,9 @@ impl Policy {
 
     /// Counts what a client does beyond a limit, unless its address may be forged.
     #[cold]
-    fn observe_excess(&self, limits: &Limits, ip: IpAddr, activity: Activity, now: Now) {
+    fn observe_excess(&self, limits: &Limits, ip: IpAddr, activity: Activity, weight: u32, now: Now) {
         if let Some(rate) = limits.rate(activity).filter(|_| activity != Activity::UdpConnect) {
-            self.observe(ip, Sighting::OverLimit(rate), 1, now);
+            self.observe(ip, Sighting::OverLimit(rate), weight, now);
         }
     }
 
@@ -376,7 +407,7 @@ impl Policy {
     /// token, and may have any peer id, any port, and any address outside of networks that are not served.
     #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
-        self.receive(request.ip, request.protocol, now)?;
+        self.receive(request.ip, request.protocol, request.drawn, now)?;
         let action = action(request.event, request.left_bytes);
         if action == Action::Stop {
             return Ok(Decision { action, peers_wanted: 0, registers: true });
@@ -384,7 +415,7 @@ impl Policy {
         if self.is_draining {
             return Err(Refusal::Draining.into());
         }
-        address::check(request.ip, self.config.address.private)?;
+        address::check(request.ip, self.private_addresses)?;
         let mut registers = request.port != Some(0);
         if let Some(access) = &self.access {
             registers &= apply_rules(access, request)?;
@@ -403,23 +434,28 @@ impl Policy {
         Ok(Decision { action, peers_wanted, registers })
     }
 
-    /// Decides whether a request of a client at this canonical address is served at all.
+    /// Decides whether a request of a client at this canonical address is served at all. The request counts as often as
+    /// `drawn` says, or once if its source is counted exactly.
     #[inline]
-    fn receive(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
-        if self.access.is_none() && self.limits.is_none() {
-            return Ok(());
-        }
-        self.check_source(ip, protocol, now)
-    }
-
-    /// Applies the rules about the source of a request. Not inlined, so that trackers without rules pay nothing for
-    /// it.
-    #[inline(never)]
-    fn check_source(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
+    fn receive(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> Result<(), Refusal> {
         if let Some(access) = &self.access {
             check_network(access, ip)?;
         }
-        self.limit(ip, Activity::Request(protocol), now)
+        let weight = self.limits.as_ref().map_or(0, |limits| limits.weight(ip, protocol, drawn, now));
+        if weight == 0 { Ok(()) } else { self.count(ip, protocol, weight, now) }
+    }
+
+    /// Counts a request of a source for `weight` requests. Only these requests pass the rules that count. Not inlined, since
+    /// few requests do.
+    #[inline(never)]
+    fn count(&self, ip: IpAddr, protocol: Protocol, weight: u32, now: Now) -> Result<(), Refusal> {
+        match &self.limits {
+            Some(limits) if !limits.admit(ip, Activity::Request(protocol), weight, now) => {
+                self.observe_excess(limits, ip, Activity::Request(protocol), weight, now);
+                Err(Refusal::RateLimited)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Decides whether a torrent is served to any client. The error says why it is not.
@@ -444,7 +480,7 @@ impl Policy {
     /// are zeros without a rule. The error says why the client may not know the counts. Only HTTP can carry the counts
     /// of all torrents.
     pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refusal> {
-        self.receive(request.ip, request.protocol, now)?;
+        self.receive(request.ip, request.protocol, 1, now)?;
         let shed_from = match (request.torrents, request.protocol) {
             (Torrents::Named(_), _) => Overload::Scrapes,
             (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Overload::FullScrapes,
@@ -463,7 +499,7 @@ impl Policy {
 
     /// Decides about a download of the published deny list. The error says why the client may not have it.
     pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        self.receive(ip, Protocol::Http, now)
+        self.receive(ip, Protocol::Http, 1, now)
     }
 
     /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same
@@ -531,6 +567,15 @@ impl Policy {
                 }
             }
         }
+    }
+}
+
+/// Returns how clients with private addresses are served.
+fn private_addresses(config: &Config, is_host_private: bool) -> PrivateAddresses {
+    match config.address.private {
+        Auto::Set(private) => private,
+        Auto::Auto if is_host_private => PrivateAddresses::Serve,
+        Auto::Auto => PrivateAddresses::Apart,
     }
 }
 
@@ -663,7 +708,7 @@ mod tests {
 
     #[test]
     fn a_peer_at_port_0_is_served_but_not_registered() {
-        let policy = policy(|config| config.address.private = PrivateAddresses::Refuse);
+        let policy = policy(|config| config.address.private = Auto::Set(PrivateAddresses::Refuse));
         for event in [Event::Update, Event::Started, Event::Completed] {
             let reachable = policy.admit(&Request { event, ..request() }, NOW).unwrap();
             let hidden = policy.admit(&Request { port: Some(0), event, ..request() }, NOW).unwrap();
@@ -724,7 +769,7 @@ mod tests {
     fn unusable_and_private_addresses_are_refused_by_every_protocol() {
         for protocol in Protocol::ALL {
             let at = |ip: &str, private| {
-                policy(|config| config.address.private = private)
+                policy(|config| config.address.private = Auto::Set(private))
                     .admit(&Request { protocol, ip: ip.parse().unwrap(), ..request() }, NOW)
                     .map(|_| ())
             };
@@ -766,7 +811,7 @@ mod tests {
 
     #[test]
     fn any_client_may_leave_and_gets_no_peers() {
-        let policy = policy(|config| config.address.private = PrivateAddresses::Refuse);
+        let policy = policy(|config| config.address.private = Auto::Set(PrivateAddresses::Refuse));
         for ip in ["0.0.0.0", "255.255.255.255", "ff02::1", "127.0.0.1", "192.0.2.1"] {
             for port in [None, Some(0), Some(6881)] {
                 let ip = ip.parse().unwrap();

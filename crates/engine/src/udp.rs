@@ -118,7 +118,9 @@ impl Responder {
             // Announces have their info hash at the same place as scrapes the first of theirs, which are not looked up, but rare.
             prefetch_lists(lists, chunk.iter().filter_map(|exchange| first_info_hash(exchange.request)));
         }
-        if let Some(limits) = self.front.context.policy.limits() {
+        if let Some(limits) = self.front.context.policy.limits()
+            && limits.is_exact(Protocol::Udp)
+        {
             for exchange in &*chunk {
                 limits.prefetch(exchange.source.ip().to_canonical(), Activity::Request(Protocol::Udp));
             }

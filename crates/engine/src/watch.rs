@@ -9,7 +9,8 @@
 //! what a forged address does would be a weapon. Networks without limits, trusted proxies and private addresses are never
 //! suspects. A private address on a public tracker is that of a gateway, behind which all clients would be banned.
 //!
-//! Announces that are served may be sampled: a sample counts as often as the announces for which it stands.
+//! Announces that are served are sampled like those that count towards limits ([`crate::policy::Gate`]): a sample counts as
+//! often as the announces for which it stands.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -23,6 +24,7 @@ use shoal_base::{InfoHash, PeerId};
 use shoal_config::{Config, Trusted};
 
 use crate::limits::{Activity, SourceRates};
+use crate::policy::Gate;
 use crate::{Now, address};
 
 labels! {
@@ -119,9 +121,9 @@ impl Suspects {
     }
 }
 
-/// Number of remembered peer ids, as a power of two. With 100,000 announces a second of which one in eight is looked at,
-/// an id is remembered for 20 seconds.
-const PEER_IDS_BITS: u32 = 18;
+/// Number of remembered peer ids, as a power of two. With 100,000 announces a second, of which one in 32 is looked at, an
+/// id is remembered for 40 seconds.
+const PEER_IDS_BITS: u32 = 17;
 
 /// The last peer ids of clients in torrents: a table of fingerprints, in which a new one takes the place of another.
 pub(crate) struct PeerIds(Box<[AtomicU32]>);
@@ -157,12 +159,9 @@ impl fmt::Debug for PeerIds {
 
 const NS_PER_S: u64 = 1_000_000_000;
 
-/// One in this many announces is looked at.
-const DISTANCE: u32 = 8;
-
-/// The smallest number of announces in a period that samples still count well: the error of a sum of samples is a few per
-/// cent.
-const SAMPLED_MIN: u32 = 10_000;
+/// The smallest number of announces in a period that samples still count well: a sum of samples is wrong by 3 %, as a
+/// standard deviation.
+const SAMPLED_MIN: u32 = 32_768;
 
 /// The operator's rules about what earns a ban.
 #[derive(Clone, Debug)]
@@ -188,7 +187,7 @@ impl Watch {
         let distance = match counts.into_iter().filter(|count| *count > 0).min() {
             None => 0,
             Some(..SAMPLED_MIN) => 1,
-            Some(_) => DISTANCE,
+            Some(_) => Gate::WEIGHT,
         };
         bans.automatic.then(|| Self {
             sources: Arc::clone(sources),
@@ -248,9 +247,9 @@ impl Watch {
     }
 
     fn count(&self, ip: IpAddr, cause: Cause, rate: Option<Rate>, weight: u32, now: Now) {
-        let Some(rate) = rate.map(|rate| rate.weighted(weight)) else { return };
-        if !self.sources.take(ip, Activity::Earns(cause), rate, now) {
-            self.sources.suspect(ip, cause, rate, now);
+        let Some(rate) = rate else { return };
+        if !self.sources.take_several(ip, Activity::Earns(cause), rate, weight, now).is_admitted {
+            self.sources.suspect(ip, cause, (rate, weight), now);
         }
     }
 }

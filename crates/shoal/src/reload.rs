@@ -43,6 +43,8 @@ pub(crate) struct Reloader {
     pub(crate) counters: Arc<ReloadCounters>,
     /// The memory that the policy reserved at start.
     pub(crate) policy_bytes_max: u64,
+    /// The memory of the process.
+    pub(crate) memory_bytes_max: u64,
     /// The limits of the process, which a configuration must not exceed.
     pub(crate) sandbox: Sandbox,
     pub(crate) manager: ServiceManager,
@@ -136,7 +138,8 @@ impl Reloader {
         // The policy may have other keys than a moment ago.
         let live = self.publisher.live.latest();
         // This check comes before any such allocation.
-        let (needed, reserved) = (settings::policy_bytes(&config), self.policy_bytes_max);
+        let (needed, reserved) =
+            (settings::policy_bytes(&config, self.memory_bytes_max), self.policy_bytes_max);
         if needed > reserved {
             return Err(format!(
                 "limits, tokens: what these keys limit and cache takes {} now, and {} were reserved in memory.max at \
@@ -145,8 +148,10 @@ impl Reloader {
                 ByteSize::mib(reserved >> 20)
             ));
         }
-        let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
-            .map_err(|error| error.to_string())?;
+        let policy =
+            settings::policy(config.clone(), new_keys.keys(), Some(&live.policy), self.memory_bytes_max)
+                .map_err(|error| error.to_string())?
+                .with_private_host(live.policy.is_host_private());
         let control_tokens = TokenSet::read(&config)?;
         let running = live.policy.config();
         let change = listening::is_change(running, &config);

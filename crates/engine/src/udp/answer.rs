@@ -52,13 +52,15 @@ impl Front {
     }
 
     pub(super) fn admit(
-        &self,
+        &mut self,
         ip: IpAddr,
         announce: &Announce,
         options: Options<'_>,
         now: Now,
     ) -> Result<Decision, Refused> {
-        self.context.policy.admit(&request(ip, announce, options), now)
+        let mut request = request(ip, announce, options);
+        request.drawn = self.context.gate.draw();
+        self.context.policy.admit(&request, now)
     }
 
     /// Answers with an error, unless the policy is silence, or the source is unverified and the error would be larger

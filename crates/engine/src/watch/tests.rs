@@ -255,7 +255,7 @@ fn changes_of_peer_ids_are_those_of_a_map() {
         let expected = map.insert((ip, port, torrent), id).is_some_and(|before| before != id);
         wrong += usize::from(sources.changes_peer_id((ip, port), &torrent, &id) != expected);
     }
-    // 3,000 of 262,144 places: hardly any two share one.
+    // 3,000 of 131,072 places: hardly any two share one.
     assert!(wrong < 2000, "{wrong} of 100,000");
 }
 
@@ -346,5 +346,5 @@ fn a_monitoring_firm_at_one_address_is_banned_within_minutes() {
         }
         sources.take_suspects().iter().any(|suspect| suspect.cause == Cause::PeerIds)
     });
-    assert!(banned_s.is_some_and(|banned_s| (120..420).contains(&banned_s)), "{banned_s:?}");
+    assert!(banned_s.is_some_and(|banned_s| (200..600).contains(&banned_s)), "{banned_s:?}");
 }

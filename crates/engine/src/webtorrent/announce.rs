@@ -77,6 +77,7 @@ impl Inner {
             left_bytes: announce.left_bytes,
             numwant: announce.numwant,
             shown: Shown::Socket(&member.token),
+            drawn: self.context.gate.draw(),
             ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
         let decision = match self.context.policy.admit(&request, now) {

@@ -101,6 +101,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
         publisher,
         counters: reloads,
         policy_bytes_max: division.policy,
+        memory_bytes_max: division.max,
         sandbox,
         manager: manager.clone(),
         cluster_values: Mutex::default(),

@@ -15,6 +15,7 @@ use shoal_net::{Backend, Waker};
 use shoal_session::{SessionSettings, Statistics};
 
 use super::files::Reloadable;
+use super::protection;
 use super::swarms::OpenedSwarms;
 use crate::access_log::{AccessLog, OpenTarget};
 use crate::certificates::Certificates;
@@ -98,7 +99,8 @@ impl Prepared {
             parts;
         let torrents = access.torrents.clone();
         // A reload compares with the configuration as it was read.
-        let policy = settings::policy(config.clone(), files.token_keys.current(), None)?.with_access(access);
+        let policy = settings::policy(config.clone(), files.token_keys.current(), None, division.max)?;
+        let policy = policy.with_access(access).with_private_host(bound.is_host_private);
         let listening = Listening::new(&bound).context("cannot copy the sockets")?;
         let Bound {
             config,
@@ -109,6 +111,7 @@ impl Prepared {
             control,
             connections_max,
             mut data_path,
+            is_host_private: _,
         } = bound;
         let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
         let addresses = [bound::addresses(&sockets), http, tls];
@@ -225,6 +228,7 @@ impl DataPlane {
         let data_path = data_path.follow(&live).context("cannot start the thread of the XDP data path")?;
         let address = control.as_ref().and_then(|control| control.tcp.local_addr().ok());
         let control_shown = address.map_or("off".to_owned(), |address| address.to_string());
+        protection::log(&live.latest().policy, address);
         let workers = settings::workers(&config);
         tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
         let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
