@@ -3,6 +3,7 @@
 //! Private addresses are never banned, so the clients have public ones, on the loopback interface of a network namespace.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
@@ -15,7 +16,7 @@ use shoal_testkit::namespace::Namespace;
 use crate::http::certificate;
 use crate::kit::browser;
 use crate::kit::client::{Announce, Client, connect_packet};
-use crate::kit::harness::{PATIENCE, Tracker, eventually, run};
+use crate::kit::harness::{PATIENCE, Tracker, eventually, run_locally};
 use crate::kit::page;
 use crate::kit::web::announce;
 use crate::udp::hash;
@@ -106,12 +107,12 @@ fn unknown_action(connection_id: u64) -> Vec<u8> {
     [&connection_id.to_be_bytes()[..], &9_u32.to_be_bytes(), &5_u32.to_be_bytes()].concat()
 }
 
-/// Sends requests over one connection, all at once, and reads until the last answer or the end.
+/// Sends requests over one connection, each after the answer to the one before, until the last one or a close.
 fn over_http(tracker: &Tracker, from: IpAddr, targets: impl Iterator<Item = String>) -> Http {
     let mut client = http(tracker, from);
     for target in targets {
-        client.send(&get(&target)).unwrap();
-        if !matches!(client.receive(), Ok(Some(_))) {
+        let answer = client.send(&get(&target)).and_then(|()| client.receive());
+        if !matches!(answer, Ok(Some(_))) {
             break;
         }
     }
@@ -219,16 +220,21 @@ fn each_cause_earns_a_ban_over_http() {
     });
 }
 
+/// Returns an announce of one of 64 torrents.
+fn torrent(number: u8) -> Value {
+    browser::announce(char::from(b'0' + number), 'a', 0)
+}
+
 #[test]
 fn each_cause_earns_a_ban_over_webtorrent_and_closes_the_socket() {
     with_addresses(|| {
         let tracker = start(&[]);
-        let torrent = |number: u8| browser::announce(char::from(b'0' + number), 'a', 0);
-        for (address, key, message) in [
-            ("198.18.1.1", "torrents_per_h", (|number| torrent(number)) as fn(u8) -> Value),
+        let messages: [(&str, &str, fn(u8) -> Value); 3] = [
+            ("198.18.1.1", "torrents_per_h", torrent),
             ("198.18.1.2", "malformed_per_min", |_| json!({ "action": "announce" })),
             ("198.18.1.3", "over_limit_s", |_| torrent(0)),
-        ] {
+        ];
+        for (address, key, message) in messages {
             let mut client = socket(&tracker, ip(address));
             let times = if key == "over_limit_s" { FLOOD } else { TIMES.into() };
             for number in 0..times {
@@ -312,9 +318,8 @@ fn a_ban_survives_a_restart_and_is_lifted_by_one_command() {
         let tracker = start(&settings);
         assert_eq!(bans(&tracker).len(), 2);
         assert_banned(&tracker, ip("2001:2:0:1::1"));
-        let url = format!("http://{}", tracker.control);
         let ctl = |arguments: &[&str]| {
-            let output = run(&[&["ctl"], arguments].concat(), &[("SHOAL_CONTROL_URL", &url)]);
+            let output = run_locally(&tracker, &[&["ctl"], arguments].concat());
             assert!(output.status.success(), "{output:?}");
             String::from_utf8(output.stdout).unwrap()
         };
