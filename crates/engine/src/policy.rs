@@ -62,7 +62,7 @@ pub struct Policy {
     tokens: Option<Arc<Tokens>>,
     /// Serves the networks whose peers have no limits, if there are any.
     exempt: Option<Arc<NetworkTable>>,
-    /// What earns a ban, if anything does.
+    /// The rules about what earns a ban, if anything does.
     watch: Option<Arc<Watch>>,
 }
 

@@ -28,7 +28,7 @@ use crate::policy::Gate;
 use crate::{Now, address};
 
 labels! {
-    /// What earns a ban.
+    /// The reason of a ban.
     pub enum Cause {
         /// The source asks far more often than its limit admits.
         OverLimit = "over_limit",
@@ -56,7 +56,7 @@ impl Cause {
     }
 }
 
-/// What a client does that may earn a ban.
+/// Something that a client does and that may earn a ban.
 #[derive(Clone, Copy, Debug)]
 pub enum Sighting<'r> {
     /// It was refused because it asks more often than this rate.
@@ -81,7 +81,7 @@ pub struct Suspect {
     pub ip: IpAddr,
     /// The length of its prefix.
     pub prefix_length: u8,
-    /// What it did.
+    /// The reason of the ban.
     pub cause: Cause,
 }
 

@@ -228,8 +228,8 @@ impl Front {
     }
 
     /// Records an announce: the change of its peer for other nodes, the announce itself if users are credited, a sample if
-    /// it is one, and what may earn a ban if the announce stands for `watched` of them. The datagram is decoded again, so that trackers that record nothing need not carry its fields through the
-    /// passes.
+    /// it is one, and what may earn a ban if the announce stands for `watched` of them. The datagram is decoded again, so
+    /// that trackers that record nothing need not carry its fields through the passes.
     #[inline(never)]
     fn record(
         &mut self,

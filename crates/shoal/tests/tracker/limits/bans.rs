@@ -256,7 +256,7 @@ fn each_cause_earns_a_ban_over_webtorrent_and_closes_the_socket() {
 }
 
 #[test]
-fn nobody_is_banned_for_what_a_forged_address_sends() {
+fn no_source_is_banned_for_what_a_forged_address_sends() {
     with_addresses(|| {
         let tracker = start(&[]);
         let from = ip("198.18.1.1");
