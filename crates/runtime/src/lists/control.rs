@@ -13,6 +13,7 @@ use shoal_access::{Access, HashKey};
 use shoal_base::InfoHash;
 use shoal_engine::policy::Policy;
 use shoal_engine::watch::Suspect;
+use tokio::task::JoinHandle;
 
 use super::bans::automatic::{AutomaticBans, is_automatic};
 use super::bans::{Ban, BanError, Bans};
@@ -192,6 +193,7 @@ impl ListControl {
         let lists = self.clone();
         let next_end = tokio::task::spawn_blocking(move || Arc::clone(&lists.lock().next_ban_end)).await;
         let Ok(next_end) = next_end else { return };
+        let mut sharing: Option<JoinHandle<()>> = None;
         for look in 1_u64.. {
             tokio::time::sleep(BANS_LOOK_EVERY).await;
             let sources = self.publisher.live.latest().policy.sources().map(Arc::clone);
@@ -201,33 +203,39 @@ impl ListControl {
                 continue;
             }
             let lists = self.clone();
-            let done = tokio::task::spawn_blocking(move || lists.change_by_time(&suspects, writes));
-            let _ = done.await;
+            let bans = tokio::task::spawn_blocking(move || lists.change_by_time(&suspects, writes)).await;
+            let bans = bans.unwrap_or_default();
+            // A slow NATS server delays no ban here. Bans that are set meanwhile are not shared.
+            if !bans.is_empty() && sharing.as_ref().is_none_or(JoinHandle::is_finished) {
+                let lists = self.clone();
+                sharing = Some(tokio::task::spawn_blocking(move || lists.share_automatic(&bans)));
+            }
         }
     }
 
-    /// Bans suspects, ends bans whose time is over, and with `writes` writes those that sources have earned.
-    fn change_by_time(&self, suspects: &[Suspect], writes: bool) {
+    /// Bans suspects, ends bans whose time is over, and with `writes` writes those that sources have earned. Returns the new
+    /// bans.
+    fn change_by_time(&self, suspects: &[Suspect], writes: bool) -> Vec<Ban> {
         let mut bans = Vec::new();
         apply_changes(&self.lists, &self.publisher, |lists| {
             let now_s = clock::unix_s();
             let ended = lists.bans.expire(now_s) | lists.shared.bans.expire(now_s);
             for suspect in suspects {
-                let ban = lists.bans.automatic.ban(suspect, now_s);
-                if let Some(ban) = ban {
+                if let Some(ban) = lists.bans.automatic.ban(suspect, now_s) {
                     lists.counters.bans.earned[suspect.cause as usize].add(1);
                     bans.push(ban);
                 }
+            }
+            if !bans.is_empty() {
+                lists.bans.automatic.count_active(now_s);
             }
             if writes {
                 lists.bans.write_automatic();
             }
             Changes { networks: ended || !bans.is_empty(), ..Changes::default() }
         });
-        if !bans.is_empty() {
-            self.record_automatic(&bans);
-            self.share_automatic(&bans);
-        }
+        self.record_automatic(&bans);
+        bans
     }
 
     /// Records bans that sources have earned in the log and in the audit file. The records of a flood are bounded.

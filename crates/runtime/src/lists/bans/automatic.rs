@@ -65,7 +65,8 @@ impl AutomaticBans {
         self.count_active(now_unix_s);
     }
 
-    /// Bans a suspect, unless it is banned or spared. Returns its ban.
+    /// Bans a suspect, unless it is banned or spared. Returns its ban. After some of them, the caller calls
+    /// [`count_active`](Self::count_active), which looks at all bans.
     pub(in crate::lists) fn ban(&mut self, suspect: &Suspect, now_unix_s: u64) -> Option<Ban> {
         let BansConfig { first_s, longest_s, automatic, .. } = self.settings;
         if !automatic || self.spared.iter().any(|network| network.contains(suspect.ip)) {
@@ -87,7 +88,6 @@ impl AutomaticBans {
         };
         self.insert(ban.clone());
         self.is_unwritten = true;
-        self.count_active(now_unix_s);
         Some(ban)
     }
 
@@ -141,7 +141,8 @@ impl AutomaticBans {
         self.active != before
     }
 
-    fn count_active(&mut self, now_unix_s: u64) {
+    /// Counts the bans that apply now.
+    pub(in crate::lists) fn count_active(&mut self, now_unix_s: u64) {
         self.active = self.active(now_unix_s).count();
     }
 
@@ -219,6 +220,7 @@ mod tests {
             let ban = bans.ban(&suspect("192.0.2.1", 32), now_s).unwrap();
             assert_eq!((ban.since_unix_s, ban.until_unix_s), (now_s, Some(now_s + duration_s)));
             assert_eq!(bans.ban(&suspect("192.0.2.1", 32), now_s), None, "it is banned");
+            bans.count_active(now_s);
             assert_eq!((bans.active_count(), bans.next_end()), (1, now_s + duration_s));
             assert!(!bans.expire(now_s + duration_s - 1) && bans.expire(now_s + duration_s));
             assert_eq!((bans.active_count(), bans.next_end()), (0, u64::MAX));
