@@ -156,7 +156,9 @@ impl SourceRates {
             IpAddr::V6(_) if !(1..=u64::BITS).contains(&bits) => return,
             IpAddr::V6(ip) => network(u128::from(ip), bits),
         };
-        Cause::ALL.map(|cause| self.rates.refill(self.hash(network, bits, Activity::Earns(cause))));
+        for cause in Cause::ALL {
+            self.rates.refill(self.hash(network, bits, Activity::Earns(cause)));
+        }
     }
 
     /// Takes the sources that have earned a ban since the last call.

@@ -182,9 +182,18 @@ impl ListControl {
                 lifted += usize::from(shared.lift(&ban.network)?.is_some());
             }
         }
-        Ok(lifted.max(
-            self.change_automatic(|bans| (bans.active_count() > 0).then(|| bans.lift_all())).unwrap_or(0),
-        ))
+        let now_s = clock::unix_s();
+        let lifts = |bans: &mut AutomaticBans| (bans.active_count() > 0).then(|| bans.lift_all(now_s));
+        let local = self.change_automatic(lifts).unwrap_or_default();
+        local.iter().for_each(|ban| self.forgive(ban));
+        Ok(lifted.max(local.len()))
+    }
+
+    /// Makes the source of a lifted ban begin anew.
+    fn forgive(&self, ban: &Ban) {
+        if let Some(sources) = self.publisher.live.latest().policy.sources() {
+            sources.forgive(ban.network.addr(), ban.network.prefix_len());
+        }
     }
 
     /// Sets the bans that sources have earned, and ends bans whose time is over, forever.
