@@ -23,7 +23,7 @@ pub use bans::BansConfig;
 pub use cluster::ClusterConfig;
 pub use http::{HttpConfig, ProxyConfig, TlsConfig};
 pub use limits::LimitsConfig;
-pub use operator::{ControlConfig, LogConfig, StatisticsConfig};
+pub use operator::{ControlConfig, HomeConfig, LogConfig, StatisticsConfig};
 pub use process::{MemoryConfig, ProcessConfig, WorkersConfig};
 pub use store::{StateConfig, StoreConfig};
 pub use udp::{UdpConfig, XdpConfig};
@@ -77,6 +77,7 @@ sections! {
     cluster: ClusterConfig,
     control: ControlConfig,
     statistics: StatisticsConfig,
+    home: HomeConfig,
     log: LogConfig,
 }
 

@@ -37,7 +37,7 @@ labels! {
         FullScrape = "full_scrape",
         /// A request for the published deny list (HTTP).
         Blocklist = "blocklist",
-        /// A request for the public statistics (HTTP).
+        /// A request for the public statistics or the home page (HTTP).
         Statistics = "statistics",
         /// A request that the protocol does not define.
         Other = "other",

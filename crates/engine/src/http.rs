@@ -132,7 +132,7 @@ impl Responder {
         }
         let torrents = Torrents::Named(&self.info_hashes);
         let admitted = match kind {
-            Kind::FullScrape => Err(Refusal::FullScrapeOff),
+            Kind::FullScrape => Err(Refusal::FullScrapeOff.into()),
             _ => {
                 let request =
                     ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
@@ -145,9 +145,9 @@ impl Responder {
                 self.context.tally.reply(family, kind, Outcome::Ok);
                 Outcome::Ok
             }
-            Err(refusal) => {
-                self.fail(family, kind, refusal, body);
-                Outcome::Refused(refusal)
+            Err(refused) => {
+                self.fail(family, kind, refused, body);
+                Outcome::Refused(refused.refusal)
             }
         };
         let (first, torrents) = (self.info_hashes.first().copied(), self.info_hashes.len());
@@ -166,7 +166,7 @@ impl Responder {
 
     /// Decides about a scrape of all torrents by the client at the canonical `ip`. The error says why the scrape is
     /// refused.
-    pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
+    pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refused> {
         let torrents = Torrents::All;
         let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
         self.context.policy.admit_scrape(&request, self.context.pace, now)
@@ -265,7 +265,9 @@ impl Responder {
     }
 
     /// Refuses a request for a reason outside of its query. A client with an unknown address counts as IPv4.
-    pub fn refuse(&mut self, ip: Option<IpAddr>, refusal: Refusal, body: &mut Vec<u8>) {
+    pub fn refuse(&mut self, ip: Option<IpAddr>, refused: impl Into<Refused>, body: &mut Vec<u8>) {
+        let refused = refused.into();
+        let refusal = refused.refusal;
         let family = ip.map_or(Family::V4, Family::of);
         let kind = match refusal {
             Refusal::FullScrapeOff | Refusal::TooManyScrapes => Kind::FullScrape,
@@ -273,7 +275,7 @@ impl Responder {
         };
         self.context.tally.request(family, kind);
         let before = body.len();
-        self.fail(family, kind, refusal, body);
+        self.fail(family, kind, refused, body);
         self.log(ip, kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
@@ -385,7 +387,7 @@ impl Responder {
     fn fail(&mut self, family: Family, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
         let refused = refused.into();
         let refusal = refused.refusal;
-        let retry_in = refusal.retry_in_minutes().map(RetryIn::Minutes);
+        let retry_in = self.context.policy.retry_in_minutes(refused).map(RetryIn::Minutes);
         reply::failure(self.context.policy.message(refused), retry_in, body);
         self.context.tally.reply(family, kind, Outcome::Refused(refusal));
     }

@@ -26,6 +26,7 @@ pub mod policy;
 pub mod processing;
 pub mod refusal;
 pub mod replication;
+pub mod suspension;
 pub mod tokens;
 pub mod udp;
 pub mod watch;

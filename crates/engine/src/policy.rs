@@ -27,7 +27,8 @@ use shoal_store::PrivateNetwork;
 
 use crate::limits::{self, Activity, Limits, SourceRates};
 use crate::pace::{Overload, Pace};
-use crate::refusal::{Refusal, Refused};
+use crate::refusal::{Refusal, Refused, Words};
+use crate::suspension::Suspension;
 use crate::tokens::{Shown, SocketToken, Tokens};
 use crate::watch::{Sighting, Watch};
 use crate::{Now, address};
@@ -56,8 +57,8 @@ pub struct Policy {
     access: Option<Arc<Access>>,
     /// Whether the lists permit every torrent that has a swarm in the store.
     permits_swarms: bool,
-    /// Whether clients should leave this tracker.
-    is_draining: bool,
+    /// What is out of service, if anything is.
+    suspension: Option<Arc<Suspension>>,
     limits: Option<Limits>,
     tokens: Option<Arc<Tokens>>,
     /// Serves the networks whose peers have no limits, if there are any.
@@ -205,7 +206,7 @@ impl Policy {
             config,
             access: None,
             permits_swarms: false,
-            is_draining: false,
+            suspension: None,
             limits: None,
             tokens: None,
             exempt,
@@ -234,12 +235,26 @@ impl Policy {
     /// clients.
     #[must_use]
     pub fn with_draining(self, is_draining: bool) -> Self {
-        Self { is_draining, ..self }
+        self.suspend(|suspension| suspension.is_draining = is_draining)
     }
 
-    /// Returns whether the policy refuses all announces except those of leaving clients.
-    pub const fn is_draining(&self) -> bool {
-        self.is_draining
+    /// Returns the policy with a change of what is out of service.
+    #[must_use]
+    pub fn suspend(self, change: impl FnOnce(&mut Suspension)) -> Self {
+        let mut suspension = self.suspension.as_deref().cloned().unwrap_or_default();
+        change(&mut suspension);
+        Self { suspension: (!suspension.is_empty()).then(|| Arc::new(suspension)), ..self }
+    }
+
+    /// Returns the policy with the same out of service as in another one.
+    #[must_use]
+    pub fn with_suspension_of(self, other: &Self) -> Self {
+        Self { suspension: other.suspension.clone(), ..self }
+    }
+
+    /// Returns what is out of service, if anything is.
+    pub fn suspension(&self) -> Option<&Suspension> {
+        self.suspension.as_deref()
     }
 
     /// Returns the policy with other lists.
@@ -270,8 +285,19 @@ impl Policy {
 
     /// Returns the text of a refusal for the client to show: the operator's own words, if any.
     pub fn message(&self, refused: Refused) -> &str {
-        let words = refused.reason.and_then(|reason| self.access()?.reason(reason));
+        let words = refused.reason.and_then(|words| match words {
+            Words::Rule(reason) => self.access()?.reason(reason),
+            Words::Pause(part) => self.suspension()?.pause(part).map(|pause| pause.message()),
+        });
         words.unwrap_or(refused.refusal.message())
+    }
+
+    /// Returns the number of minutes after which a refused client should try again, if time alone may change the answer.
+    pub fn retry_in_minutes(&self, refused: Refused) -> Option<u32> {
+        match refused.reason {
+            Some(Words::Pause(part)) => self.suspension()?.pause(part).map(|pause| pause.retry_in_minutes),
+            _ => refused.refusal.retry_in_minutes(),
+        }
     }
 
     /// Returns the policy with these limits of sources.
@@ -412,8 +438,8 @@ impl Policy {
         if action == Action::Stop {
             return Ok(Decision { action, peers_wanted: 0, registers: true });
         }
-        if self.is_draining {
-            return Err(Refusal::Draining.into());
+        if let Some(suspension) = &self.suspension {
+            suspension.check_announce(request.protocol, request.ip)?;
         }
         address::check(request.ip, self.private_addresses)?;
         let mut registers = request.port != Some(0);
@@ -479,20 +505,24 @@ impl Policy {
     /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so their counts
     /// are zeros without a rule. The error says why the client may not know the counts. Only HTTP can carry the counts
     /// of all torrents.
-    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refusal> {
+    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refused> {
         self.receive(request.ip, request.protocol, 1, now)?;
+        if let Some(suspension) = &self.suspension {
+            suspension.check(request.protocol, request.ip)?;
+        }
         let shed_from = match (request.torrents, request.protocol) {
             (Torrents::Named(_), _) => Overload::Scrapes,
             (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Overload::FullScrapes,
-            (Torrents::All, _) => return Err(Refusal::FullScrapeOff),
+            (Torrents::All, _) => return Err(Refusal::FullScrapeOff.into()),
         };
         if pace.overload() >= shed_from {
-            return Err(Refusal::Overloaded);
+            return Err(Refusal::Overloaded.into());
         }
         match &self.tokens {
-            Some(tokens) => tokens
-                .check_scrape(request.shown, request.ip, request.torrents, now)
-                .inspect_err(|refusal| self.observe_token(*refusal, request.ip, now)),
+            Some(tokens) => {
+                let outcome = tokens.check_scrape(request.shown, request.ip, request.torrents, now);
+                Ok(outcome.inspect_err(|refusal| self.observe_token(*refusal, request.ip, now))?)
+            }
             None => Ok(()),
         }
     }
@@ -585,7 +615,8 @@ fn private_addresses(config: &Config, is_host_private: bool) -> PrivateAddresses
 fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
     if let Some(clients) = &access.clients {
         let checked = clients.check(request.peer_id);
-        checked.map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason })?;
+        checked
+            .map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason: reason.map(Words::Rule) })?;
     }
     let is_denied = |ports: &PortSet| request.port.is_some_and(|port| ports.contains(port));
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
@@ -750,7 +781,10 @@ mod tests {
             }
             let torrents = Torrents::Named(&[]);
             let scrape = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            assert_eq!(policy.admit_scrape(&scrape, Pace::default(), NOW), Err(Refusal::NetworkDenied));
+            assert_eq!(
+                policy.admit_scrape(&scrape, Pace::default(), NOW),
+                Err(Refusal::NetworkDenied.into())
+            );
         }
     }
 
@@ -826,8 +860,8 @@ mod tests {
     fn only_http_can_carry_a_full_scrape() {
         for (protocol, full_scrape, expected) in [
             (Protocol::Http, true, Ok(())),
-            (Protocol::Http, false, Err(Refusal::FullScrapeOff)),
-            (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff)),
+            (Protocol::Http, false, Err(Refusal::FullScrapeOff.into())),
+            (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff.into())),
         ] {
             let policy = policy(|config| config.http.full_scrape = full_scrape);
             let all =
@@ -905,7 +939,7 @@ mod tests {
         let protocol = Protocol::Http;
         let scrape = |torrents, pace| {
             let request = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            policy.admit_scrape(&request, pace, NOW)
+            policy.admit_scrape(&request, pace, NOW).map_err(|refused| refused.refusal)
         };
         let named = Torrents::Named(&[InfoHash([1; 20])]);
         for (seconds, all_served, named_served) in

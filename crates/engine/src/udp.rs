@@ -31,7 +31,7 @@ use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Decision, Policy, Protocol, ScrapeRequest, Torrents};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
 use crate::watch::Sighting;
 use crate::{Now, address};
@@ -184,12 +184,12 @@ impl Responder {
                 // BEP 41 extends announces only.
                 let shown = Shown::Nothing;
                 let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents, shown };
-                let verified = front.verify(ip, connection_id, now);
+                let verified = front.verify(ip, connection_id, now).map_err(Refused::from);
                 match verified
                     .and_then(|()| front.context.policy.admit_scrape(&scrape, front.context.pace, now))
                 {
                     Ok(()) => self.push_scrape(chunk, index, query, info_hashes, now),
-                    Err(refusal) => front.refuse(exchange, query, refusal),
+                    Err(refused) => front.refuse(exchange, query, refused),
                 }
             }
             Err(RequestError::UnknownAction { connection_id, transaction_id, action: _ }) => {

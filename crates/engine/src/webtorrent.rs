@@ -260,11 +260,12 @@ impl Inner {
         self.context.policy.refresh_socket_token(&mut member.token, ip, now);
         let shown = Shown::Socket(&member.token);
         let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
-        if let Err(refusal) = self.context.policy.admit_scrape(&request, self.context.pace, now) {
+        if let Err(refused) = self.context.policy.admit_scrape(&request, self.context.pace, now) {
             let action = Some(wire::Action::Scrape);
-            self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
-            self.context.tally.reply(member.family, kind, Outcome::Refused(refusal));
-            return self.log_scrape(ip, kind, Outcome::Refused(refusal), info_hashes);
+            let (policy, outcome) = (Arc::clone(&self.context.policy), Outcome::Refused(refused.refusal));
+            self.queue_text(member, |out| reply::failure(action, None, policy.message(refused), out));
+            self.context.tally.reply(member.family, kind, outcome);
+            return self.log_scrape(ip, kind, outcome, info_hashes);
         }
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();

@@ -632,6 +632,7 @@ fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),
         b"/scrape" => Some(Route::Scrape),
+        b"/" => Some(Route::Statistics(StatisticsPath::Home)),
         b"/stats" => Some(Route::Statistics(StatisticsPath::Page)),
         b"/stats.json" => Some(Route::Statistics(StatisticsPath::Json)),
         b"/blocklist.txt" => Some(Route::Blocklist(BlocklistFormat::Text)),

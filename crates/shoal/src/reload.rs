@@ -18,6 +18,7 @@ use crate::sandbox::Sandbox;
 use crate::service_manager::ServiceManager;
 use crate::settings;
 use crate::sockets::listening;
+use shoal_control::public_statistics::home;
 use shoal_control::{TokenSet, Tokens};
 use shoal_runtime::config_file;
 use shoal_runtime::counters::ReloadCounters;
@@ -153,6 +154,7 @@ impl Reloader {
                 .map_err(|error| error.to_string())?
                 .with_private_host(live.policy.is_host_private());
         let control_tokens = TokenSet::read(&config)?;
+        let home = home::read(&config)?;
         let running = live.policy.config();
         let change = listening::is_change(running, &config);
         let change = change.then(|| self.hand_over.change_sockets(running, &config)).transpose()?;
@@ -177,7 +179,8 @@ impl Reloader {
             sessions: Arc::new(SessionSettings { listeners, ..SessionSettings::of(&config) }),
             stream_limits: settings::stream_limits(&config, endpoints.connections_max),
             endpoints: Arc::clone(endpoints),
-            policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
+            policy: Arc::new(policy.with_access(access).with_suspension_of(&live.policy)),
+            home,
             connection_key: live.connection_key,
         });
         if let Some(change) = change {

@@ -73,6 +73,10 @@ pub(super) fn warnings(stats: &Stats) -> Vec<String> {
             found.push(format!("worker {number} has not responded for {age}"));
         }
     }
+    for part in &stats.paused {
+        let (protocol, family) = (words(&part.protocol), words(&part.family));
+        found.push(format!("{protocol} {family} is paused: {}", part.reason));
+    }
     for certificate in &stats.certificates {
         match certificate.not_after_unix_s.map(|end| end.checked_sub(stats.now_unix_s)) {
             Some(None) => found.push(format!("the certificate {} has expired", certificate.file)),

@@ -96,6 +96,9 @@ function warnings(stats) {
   stats.workers.forEach((worker, number) => {
     if (worker.heartbeat_age_ms > 2000) found.push(`Worker ${number} has not responded for ${duration(worker.heartbeat_age_ms / 1000)}.`);
   });
+  for (const { protocol, family, reason } of stats.paused ?? []) {
+    found.push(`${named(protocol)} ${named(family)} is paused: ${reason}`);
+  }
   for (const { file, not_before_unix_s: begin, not_after_unix_s: end } of stats.certificates) {
     const left = end - stats.now_unix_s;
     if (end && left < soon(begin, end)) found.push(left < 0 ? `The certificate ${file} has expired.` : `The certificate ${file} expires in ${duration(left)}.`);
