@@ -65,6 +65,7 @@ const HELP: &str = "\
 Examples:
   shoal ctl token --role admin --name kim    make a token for a client
   shoal ctl bans add 192.0.2.0/24 --for 1h --reason floods
+  shoal ctl bans remove 192.0.2.7            serve a source again that was banned
   shoal ctl lists add --deny HASH            refuse a torrent from now on
   shoal ctl drain --wait 30s                 tell the load balancer, then end
   shoal ctl pause udp ipv6 --reason floods --retry-in 30m
@@ -75,7 +76,7 @@ Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments or the req
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Networks that are not served for a time
+    /// Networks that are not served for a time, by an operator or because they have earned it
     Bans {
         #[command(subcommand)]
         action: Option<BanAction>,
@@ -217,11 +218,13 @@ enum BanAction {
         #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
         duration: Option<u64>,
     },
-    /// Lift the ban of a network
+    /// Lift the ban of a network, or of the source at an address
     Remove {
-        /// The network, as `shoal ctl bans` prints it
+        /// An address, or a network as `shoal ctl bans` prints it
         network: String,
     },
+    /// Lift all bans that sources have earned ("automatic"); those of operators stay
+    Clear,
 }
 
 #[derive(Debug, Args)]
@@ -340,6 +343,7 @@ fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
         Action::Bans { action: Some(BanAction::Remove { network }) } => {
             client.request("DELETE", &format!("/api/v1/bans/{}", encode(network)), None)
         }
+        Action::Bans { action: Some(BanAction::Clear) } => client.request("DELETE", "/api/v1/bans", None),
         Action::Lists { action: None | Some(ListAction::Sources) } => client.get("/api/v1/lists"),
         Action::Lists { action: Some(action) } => ask_of_list(client, action),
         Action::Torrent { info_hash, peers } => {

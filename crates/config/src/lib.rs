@@ -22,10 +22,10 @@ mod values;
 
 pub use draft::{Contradiction, Draft, Setting};
 pub use keys::{
-    AccessConfig, AcmeConfig, AddressConfig, AnnounceConfig, ClusterConfig, Config, ConnectionIdConfig,
-    ControlConfig, FetchConfig, HomeConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig,
-    MemoryConfig, ProcessConfig, ProxyConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig,
-    TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig, XdpConfig,
+    AccessConfig, AcmeConfig, AddressConfig, AnnounceConfig, BansConfig, ClusterConfig, Config,
+    ConnectionIdConfig, ControlConfig, FetchConfig, HomeConfig, HttpConfig, LISTEN_ADDRESSES_MAX,
+    LimitsConfig, LogConfig, MemoryConfig, ProcessConfig, ProxyConfig, StateConfig, StatisticsConfig,
+    StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig, XdpConfig,
 };
 pub use print::{default_toml, environment_names, page_markdown, section_toml, short_toml};
 pub use problem::{Problem, Problems, Provenance};

@@ -46,6 +46,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         urls_have_a_folder,
         share_needs_peers_per_address,
         a_home_page_tells_where_to_announce,
+        first_ban_is_not_the_longest,
         one_shape_of_statistics,
         control_key_has_certificate,
         group_has_user,
@@ -353,6 +354,14 @@ fn urls_have_a_folder(config: &Config) -> Option<Conflict> {
         fault: "there is no place for the copies of URLs; folder must name a folder that the tracker may write to, such as \
                 \"/var/lib/shoal/fetched\""
             .to_owned(),
+    })
+}
+
+fn first_ban_is_not_the_longest(config: &Config) -> Option<Conflict> {
+    let (first_s, longest_s) = (config.bans.first_s, config.bans.longest_s);
+    (first_s > longest_s).then(|| Conflict {
+        keys: &["bans.first_s", "bans.longest_s"],
+        fault: format!("must be at most bans.longest_s, which is {longest_s}"),
     })
 }
 

@@ -77,6 +77,7 @@ endpoints! {
     Reload: post "/access/reload" => access::reload,
     Read: get "/api/v1/bans" => bans::list,
     Admin: post "/api/v1/bans" => bans::set,
+    Admin: delete "/api/v1/bans" => bans::lift_earned,
     Admin: delete "/api/v1/bans/{network}" => bans::lift,
     Read: get "/api/v1/changes" => changes::changes,
     Read: get "/api/v1/cluster/values" => cluster::show,

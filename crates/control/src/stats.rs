@@ -83,6 +83,10 @@ pub struct Stats {
     pub lists: Vec<List>,
     /// The sources of all lists, in the order of the configuration.
     pub list_sources: Vec<ListSource>,
+    /// Sources with a ban that they have earned.
+    pub bans: u64,
+    /// The bans that sources have earned since the start, by cause.
+    pub bans_earned: CountMap,
     /// The reloads by SIGHUP, by outcome.
     pub reloads: BTreeMap<String, u64>,
     /// The node and the cluster, if the tracker is part of one.

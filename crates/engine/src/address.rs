@@ -39,6 +39,21 @@ pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
     }
 }
 
+/// The blocks of all private networks, with the lengths of their prefixes.
+pub(crate) const PRIVATE_V4: [([u8; 4], u8); 6] = [
+    ([10, 0, 0, 0], 8),
+    ([172, 16, 0, 0], 12),
+    ([192, 168, 0, 0], 16),
+    ([100, 64, 0, 0], 10),
+    ([127, 0, 0, 0], 8),
+    ([169, 254, 0, 0], 16),
+];
+pub(crate) const PRIVATE_V6: [([u16; 8], u8); 3] = [
+    ([0, 0, 0, 0, 0, 0, 0, 1], 128),
+    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
+    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
+];
+
 /// Whether an IPv4 address that begins with a byte may be private.
 const MAY_BE_PRIVATE: [bool; 256] = {
     let mut may_be = [false; 256];

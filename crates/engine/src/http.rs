@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use shoal_access::token::Url;
 use shoal_access::torrents::{Publication, TorrentLists};
-use shoal_base::{Counts, InfoHash, Transfer};
+use shoal_base::{Counts, InfoHash, PeerChange, Transfer};
 use shoal_config::OpentrackerMode;
 use shoal_store::Store;
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery, transferred};
@@ -35,6 +35,7 @@ use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::{Shown, SocketToken};
+use crate::watch::Sighting;
 
 /// Maximum number of info hashes in the reply to a scrape. An 8 KiB request holds fewer, so clients meet that limit
 /// first. Further hashes are left out; the keys of the reply show which hashes are answered.
@@ -86,6 +87,7 @@ impl Responder {
         let before = body.len();
         let announce = match AnnounceQuery::decode(url.query) {
             Err(error) => {
+                self.observe_malformed(ip, now);
                 self.fail_query(family, Kind::Announce, error, body);
                 let outcome = Outcome::Refused(Refusal::BadQuery);
                 return self.log(Some(ip), Kind::Announce, outcome, |_| body.len() - before);
@@ -123,6 +125,7 @@ impl Responder {
         self.context.tally.request(family, kind);
         let before = body.len();
         if let Err(error) = self.read_scrape(url.query) {
+            self.observe_malformed(ip, now);
             self.fail_query(family, kind, error, body);
             let outcome = Outcome::Refused(Refusal::BadQuery);
             return self.log(Some(ip), kind, outcome, |_| body.len() - before);
@@ -173,6 +176,26 @@ impl Responder {
     /// [`Refusal::RateLimited`] if its source does so too often.
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         self.context.policy.limit(ip, activity, now)
+    }
+
+    /// Returns whether any source has a ban that it has earned.
+    pub fn has_bans(&self) -> bool {
+        self.context.policy.has_bans()
+    }
+
+    /// Returns whether the client at the canonical `ip` has earned a ban, and if so, counts that it gets no reply.
+    pub fn drops_banned(&mut self, ip: IpAddr) -> bool {
+        self.context.drops_banned(ip)
+    }
+
+    /// Returns whether the client at the canonical `ip` has earned a ban.
+    pub fn is_banned(&self, ip: IpAddr) -> bool {
+        self.context.policy.is_banned(ip)
+    }
+
+    /// Counts a request of the client at the canonical `ip` that cannot be understood.
+    pub fn observe_malformed(&self, ip: IpAddr, now: Now) {
+        self.context.policy.observe(ip, Sighting::Malformed, 1, now);
     }
 
     /// Reads the token in the request that opens a WebSocket, see [`Policy::read_socket_token`]. The error says why the
@@ -289,6 +312,9 @@ impl Responder {
             let transfer = Transfer { uploaded, downloaded, left: announce.left_bytes };
             credit.record(&context.policy, &request, transfer, now);
         }
+        let peer = announce.peer_id.as_ref().map(|peer_id| (info_hash, announce.port, peer_id));
+        let has_joined = given.change == PeerChange::Joined;
+        context.observe_announce(ip, Sighting::Announce { has_joined, peer }, now);
         if context.sampler.is_due() {
             context.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
         }

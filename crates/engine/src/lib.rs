@@ -29,6 +29,7 @@ pub mod replication;
 pub mod suspension;
 pub mod tokens;
 pub mod udp;
+pub mod watch;
 pub mod webtorrent;
 
 /// The clock readings of one batch. The owner of the clocks reads them once for the whole batch.

@@ -16,11 +16,13 @@ use std::sync::Arc;
 
 use shoal_access::networks::{Network, NetworkTable};
 use shoal_base::source::{Level, Rate, Rates, Taken, Width};
+use shoal_base::{InfoHash, PeerId};
 use shoal_config::LimitsConfig;
 
 use crate::Now;
 use crate::limits::exact::ExactSources;
 use crate::policy::Protocol;
+use crate::watch::{Cause, PeerIds, Suspect, Suspects};
 
 /// The smallest burst that is counted by samples. Half of it is, the other half exactly. A sampled count of half of this
 /// burst is wrong by 2 % of the burst, as a standard deviation; larger bursts by less.
@@ -40,10 +42,17 @@ pub enum Activity {
     TcpConnect,
     /// A token with a wrong signature.
     BadToken,
+    /// Something that earns a ban if it is done too often.
+    Earns(Cause),
+    /// The record that a source has earned a ban.
+    Suspected,
 }
 
+/// The time in which a source is recorded once that has earned a ban. By then, it usually has the ban.
+const TOLD_NS: u64 = 500_000_000;
+
 impl Activity {
-    const COUNT: usize = Protocol::ALL.len() + 3;
+    const COUNT: usize = Protocol::ALL.len() + 4 + Cause::ALL.len();
 
     const fn index(self) -> usize {
         match self {
@@ -51,6 +60,8 @@ impl Activity {
             Self::UdpConnect => Protocol::ALL.len(),
             Self::TcpConnect => Protocol::ALL.len() + 1,
             Self::BadToken => Protocol::ALL.len() + 2,
+            Self::Suspected => Protocol::ALL.len() + 3,
+            Self::Earns(cause) => Protocol::ALL.len() + 4 + cause as usize,
         }
     }
 }
@@ -61,6 +72,8 @@ pub struct SourceRates {
     key: [u64; 4],
     rates: Rates,
     exact: Arc<ExactSources>,
+    peer_ids: PeerIds,
+    suspects: Suspects,
 }
 
 impl fmt::Debug for SourceRates {
@@ -77,8 +90,9 @@ impl SourceRates {
 
     /// Creates full buckets for all sources that take at most this much memory, see [`Limits::bytes`].
     pub fn with_bytes(key: [u64; 4], bytes: usize) -> Self {
-        let rates = Rates::with_bytes(bytes.saturating_sub(ExactSources::BYTES));
-        Self { key, rates, exact: Arc::new(ExactSources::new(key[3])) }
+        let rates = Rates::with_bytes(bytes.saturating_sub(ExactSources::BYTES + PeerIds::BYTES));
+        let (peer_ids, suspects) = (PeerIds::default(), Suspects::default());
+        Self { key, rates, exact: Arc::new(ExactSources::new(key[3])), peer_ids, suspects }
     }
 
     /// Takes a token from the buckets of the client at a canonical address. Returns false if one is empty.
@@ -88,7 +102,14 @@ impl SourceRates {
     }
 
     #[inline]
-    fn take_several(&self, ip: IpAddr, activity: Activity, rate: Rate, tokens: u32, now: Now) -> Taken {
+    pub(crate) fn take_several(
+        &self,
+        ip: IpAddr,
+        activity: Activity,
+        rate: Rate,
+        tokens: u32,
+        now: Now,
+    ) -> Taken {
         let now_ns = now.monotonic_ns();
         match ip {
             IpAddr::V4(ip) => self.rates.take(self.buckets_v4(ip, activity, rate), tokens, now_ns),
@@ -102,6 +123,69 @@ impl SourceRates {
             IpAddr::V4(ip) => self.rates.level(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
             IpAddr::V6(ip) => self.rates.level(self.buckets_v6(ip, activity, rate), now.monotonic_ns()),
         }
+    }
+
+    /// Records that a bucket of the client at a canonical address is empty: the source, or the wider network whose sources
+    /// have emptied it together, has earned a ban. The bucket stays empty, so what the source does until it is banned
+    /// takes nothing from wider networks. Records a network at most once in [`TOLD_NS`].
+    pub(crate) fn suspect(&self, ip: IpAddr, cause: Cause, (rate, weight): (Rate, u32), now: Now) {
+        let (activity, now_ns) = (Activity::Earns(cause), now.monotonic_ns());
+        let is_empty = |(hash, rate): (u64, Rate)| {
+            self.rates.level([(hash, rate.weighted(weight))], now_ns) == Level::Empty
+        };
+        let (bits, network) = match ip {
+            IpAddr::V4(ip) => (u32::BITS, u32::from(ip).into()),
+            IpAddr::V6(ip) => {
+                let widths =
+                    WIDTHS_V6.map(Width::prefix_v6).into_iter().zip(self.buckets_v6(ip, activity, rate));
+                let Some((bits, _)) = widths.rev().find(|(_, bucket)| is_empty(*bucket)) else { return };
+                (bits, network(u128::from(ip), bits))
+            }
+        };
+        let told = (self.hash(network, bits, Activity::Suspected), Rate::per(1, TOLD_NS));
+        if self.rates.take([told], 1, now_ns).is_admitted {
+            self.suspects.add(Suspect::new(ip, bits, cause));
+        }
+    }
+
+    /// Fills the buckets by which a network has earned a ban, so that it does not earn the next one at once.
+    pub fn forgive(&self, ip: IpAddr, prefix_length: u8) {
+        let bits = u32::from(prefix_length);
+        let network = match ip {
+            IpAddr::V4(ip) => u32::from(ip).into(),
+            IpAddr::V6(_) if !(1..=u64::BITS).contains(&bits) => return,
+            IpAddr::V6(ip) => network(u128::from(ip), bits),
+        };
+        for cause in Cause::ALL {
+            self.rates.refill(self.hash(network, bits, Activity::Earns(cause)));
+        }
+    }
+
+    /// Takes the sources that have earned a ban since the last call.
+    pub fn take_suspects(&self) -> Vec<Suspect> {
+        self.suspects.take()
+    }
+
+    /// Records the peer id of a client in a torrent. Returns whether the client had another one.
+    pub(crate) fn changes_peer_id(
+        &self,
+        client: (IpAddr, u16),
+        info_hash: &InfoHash,
+        peer_id: &PeerId,
+    ) -> bool {
+        let (ip, port) = client;
+        let [k0, k1, k2, k3] = self.key;
+        let (upper, lower) = match ip {
+            IpAddr::V4(ip) => (0, u32::from(ip).into()),
+            #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+            IpAddr::V6(ip) => ((u128::from(ip) >> 64) as u64, u128::from(ip) as u64),
+        };
+        let [a, b] = words(&info_hash.0);
+        let of_client = fold(upper ^ k0, k1 | 1) ^ fold(lower ^ k2, k3 | 1) ^ u64::from(port);
+        let key = fold(of_client ^ a, k1 | 1) ^ fold(b ^ k3, k0 | 1);
+        let [a, b] = words(&peer_id.0);
+        let of_id = fold(a ^ k2, k1 | 1) ^ fold(b ^ k0, k3 | 1);
+        self.peer_ids.replace(fold(key ^ k1, k2 | 1), fold(of_id ^ k3, k0 | 1))
     }
 
     #[inline]
@@ -123,6 +207,15 @@ impl SourceRates {
         let kind = u64::from(bits) << 8 | activity.index() as u64;
         fold(fold(network ^ k0, k1 | 1) ^ fold(kind ^ k2, k3 | 1), k2 | 1)
     }
+}
+
+/// Returns the bytes of a hash or an id as two numbers that differ if the bytes differ in their first or last eight bytes,
+/// or in the four between.
+fn words(bytes: &[u8; 20]) -> [u64; 2] {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let number = |index: usize| chunks.get(index).map_or(0, |chunk| u64::from_le_bytes(*chunk));
+    let rest = rest.first_chunk::<4>().map_or(0, |rest| u32::from_le_bytes(*rest));
+    [number(0) ^ u64::from(rest).rotate_left(17), number(1) ^ u64::from(rest).rotate_left(40)]
 }
 
 /// Returns the widest network around a client that has a limit.
@@ -161,7 +254,7 @@ pub struct Limits {
 
 impl Limits {
     /// The largest memory of the limits of all sources, in bytes. Any set limit takes all of it.
-    pub const BYTES_MAX: usize = Rates::BYTES_MAX + ExactSources::BYTES;
+    pub const BYTES_MAX: usize = Rates::BYTES_MAX + ExactSources::BYTES + PeerIds::BYTES;
 
     /// Returns the memory of the limits in a process that may take `memory_bytes_max`: the largest, or else a 32nd of
     /// the process, but at least 1 MiB. With less memory, more sources near their limits share their buckets.
@@ -171,7 +264,7 @@ impl Limits {
         while of_rates > 1 << 20 && of_rates as u64 > memory_bytes_max / PART {
             of_rates /= 2;
         }
-        of_rates + ExactSources::BYTES
+        of_rates + ExactSources::BYTES + PeerIds::BYTES
     }
 
     /// Returns whether any limit is set.
@@ -201,6 +294,11 @@ impl Limits {
     /// Returns whether UDP requests beyond the limit get no reply.
     pub const fn udp_silent(&self) -> bool {
         self.udp_silent
+    }
+
+    /// Returns the rate of an activity, if it has a limit.
+    pub(crate) const fn rate(&self, activity: Activity) -> Option<Rate> {
+        self.rates[activity.index()]
     }
 
     /// Returns the number of requests for which a request of the client at a canonical address counts: the `drawn` one, or 1 if

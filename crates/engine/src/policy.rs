@@ -30,6 +30,7 @@ use crate::pace::{Overload, Pace};
 use crate::refusal::{Refusal, Refused, Words};
 use crate::suspension::Suspension;
 use crate::tokens::{Shown, SocketToken, Tokens};
+use crate::watch::{Sighting, Watch};
 use crate::{Now, address};
 
 pub use gate::Gate;
@@ -64,6 +65,8 @@ pub struct Policy {
     tokens: Option<Arc<Tokens>>,
     /// Serves the networks whose peers have no limits, if there are any.
     exempt: Option<Arc<NetworkTable>>,
+    /// The rules about what earns a ban, if anything does.
+    watch: Option<Arc<Watch>>,
 }
 
 /// An announce, in terms that all protocols share.
@@ -210,6 +213,7 @@ impl Policy {
             limits: None,
             tokens: None,
             exempt,
+            watch: None,
         }
         .settled()
     }
@@ -336,7 +340,41 @@ impl Policy {
     /// Returns the recent activity of the sources, if any rule depends on it.
     pub fn sources(&self) -> Option<&Arc<SourceRates>> {
         let of_tokens = || self.tokens().map(Tokens::sources);
-        self.limits().map(Limits::sources).or_else(of_tokens)
+        let of_watch = || self.watch().map(Watch::sources);
+        self.limits().map(Limits::sources).or_else(of_tokens).or_else(of_watch)
+    }
+
+    /// Returns the policy with these rules about what earns a ban.
+    #[must_use]
+    pub fn with_watch(self, watch: Option<Watch>) -> Self {
+        Self { watch: watch.map(Arc::new), ..self }
+    }
+
+    /// Returns the rules about what earns a ban, if anything does.
+    pub fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    /// Counts what the client at a canonical address does, if it may earn a ban. The client must have proved its address.
+    pub fn observe(&self, ip: IpAddr, sighting: Sighting<'_>, weight: u32, now: Now) {
+        if let Some(watch) = &self.watch {
+            watch.observe(ip, sighting, weight, now);
+        }
+    }
+
+    /// Returns whether any source has a ban that it has earned.
+    #[inline]
+    pub fn has_bans(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.bans.is_some())
+    }
+
+    /// Returns whether the client at a canonical address has earned a ban. It gets no reply then.
+    #[inline]
+    pub fn is_banned(&self, ip: IpAddr) -> bool {
+        match self.access.as_ref().and_then(|access| access.bans.as_ref()) {
+            None => false,
+            Some(bans) => !bans.serves(ip),
+        }
     }
 
     /// Returns the policy with these rules about tokens.
@@ -377,9 +415,26 @@ impl Policy {
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         match &self.limits {
             Some(limits) if limits.has(activity) && !limits.admit(ip, activity, 1, now) => {
+                self.observe_excess(limits, ip, activity, 1, now);
                 Err(Refusal::RateLimited)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Counts what a client does beyond a limit, unless its address may be forged.
+    #[cold]
+    fn observe_excess(&self, limits: &Limits, ip: IpAddr, activity: Activity, weight: u32, now: Now) {
+        if let Some(rate) = limits.rate(activity).filter(|_| activity != Activity::UdpConnect) {
+            self.observe(ip, Sighting::OverLimit(rate), weight, now);
+        }
+    }
+
+    /// Counts a token that was refused, if its signature was wrong.
+    #[cold]
+    fn observe_token(&self, refusal: Refusal, ip: IpAddr, now: Now) {
+        if matches!(refusal, Refusal::TokenBadSignature | Refusal::TokenSourceLimited) {
+            self.observe(ip, Sighting::BadToken, 1, now);
         }
     }
 
@@ -423,8 +478,11 @@ impl Policy {
             }
         }
         // A signature costs more than all other rules.
-        if let Some(tokens) = &self.tokens {
-            tokens.check(request.shown, request.ip, request.info_hash, now)?;
+        if let Some(tokens) = &self.tokens
+            && let Err(refusal) = tokens.check(request.shown, request.ip, request.info_hash, now)
+        {
+            self.observe_token(refusal, request.ip, now);
+            return Err(refusal.into());
         }
         Ok(may_register)
     }
@@ -446,6 +504,7 @@ impl Policy {
     fn count(&self, ip: IpAddr, protocol: Protocol, weight: u32, now: Now) -> Result<(), Refusal> {
         match &self.limits {
             Some(limits) if !limits.admit(ip, Activity::Request(protocol), weight, now) => {
+                self.observe_excess(limits, ip, Activity::Request(protocol), weight, now);
                 Err(Refusal::RateLimited)
             }
             _ => Ok(()),
@@ -487,7 +546,10 @@ impl Policy {
             return Err(Refusal::Overloaded.into());
         }
         match &self.tokens {
-            Some(tokens) => Ok(tokens.check_scrape(request.shown, request.ip, request.torrents, now)?),
+            Some(tokens) => {
+                let outcome = tokens.check_scrape(request.shown, request.ip, request.torrents, now);
+                Ok(outcome.inspect_err(|refusal| self.observe_token(*refusal, request.ip, now))?)
+            }
             None => Ok(()),
         }
     }

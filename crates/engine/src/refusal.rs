@@ -16,6 +16,8 @@ labels! {
         PrivateAddress = "private_address",
         /// The operator does not serve the network of the client.
         NetworkDenied = "network_denied",
+        /// The source has earned a ban, and came through a proxy whose connection stays open.
+        Banned = "banned",
         /// The operator does not serve clients with such peer ids.
         ClientDenied = "client_denied",
         /// The torrent is on the operator's deny list.
@@ -152,6 +154,7 @@ impl Refusal {
             Self::UnusableAddress => "your address cannot be announced",
             Self::PrivateAddress => "private addresses are not served by this tracker",
             Self::NetworkDenied => "your network is not served by this tracker",
+            Self::Banned => "your address is banned from this tracker for some time",
             Self::ClientDenied => "your client is not served by this tracker",
             Self::TorrentDenied | Self::TorrentNotAllowed => "this torrent is not served by this tracker",
             Self::Draining => "this tracker is about to stop, try again in a minute",

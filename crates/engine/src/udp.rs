@@ -33,6 +33,7 @@ use crate::pace::Pace;
 use crate::policy::{Decision, Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
+use crate::watch::Sighting;
 use crate::{Now, address};
 
 /// Maximum number of torrents for which a scrape is answered. BEP 15 lets clients send "about 74".
@@ -144,6 +145,9 @@ impl Responder {
         if exchange.source.port() == 0 || address::is_nowhere(ip) {
             return front.context.tally.drop(family, Drop::UnanswerableSource);
         }
+        if front.context.drops_banned(ip) {
+            return;
+        }
         match wire::Request::decode(exchange.request) {
             Ok(wire::Request::Connect { transaction_id }) => {
                 let query = front.count(family, Kind::Connect, transaction_id);
@@ -191,7 +195,10 @@ impl Responder {
             Err(RequestError::UnknownAction { connection_id, transaction_id, action: _ }) => {
                 let query = front.count(family, Kind::Other, transaction_id);
                 match front.verify(ip, connection_id, now) {
-                    Ok(()) => front.refuse(exchange, query, Refusal::UnknownAction),
+                    Ok(()) => {
+                        front.context.policy.observe(ip, Sighting::Malformed, 1, now);
+                        front.refuse(exchange, query, Refusal::UnknownAction);
+                    }
                     Err(refusal) => front.leave_unanswered(exchange, query, refusal),
                 }
             }

@@ -37,10 +37,10 @@ impl Refusals {
     }
 
     fn add(&mut self, text: &[u8], more: u64) {
-        match self.0.iter_mut().find(|(known, _)| **known == *text) {
-            Some((_, count)) => *count += more,
-            None if self.0.len() < TEXTS_MAX => self.0.push((text.into(), more)),
-            None => {}
+        if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| **known == *text) {
+            *count += more;
+        } else if self.0.len() < TEXTS_MAX {
+            self.0.push((text.into(), more));
         }
     }
 

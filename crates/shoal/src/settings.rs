@@ -12,6 +12,7 @@ use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::replication;
 use shoal_engine::tokens::{TokenMemory, Tokens};
+use shoal_engine::watch::Watch;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::PEER_BYTES;
@@ -174,11 +175,12 @@ pub(crate) fn policy(
             let memory = token_memory(running)?;
             let workers = u32::try_from(workers(&config).get()).unwrap_or(u32::MAX);
             let signatures_per_s = SIGNATURES_PER_S.saturating_mul(workers);
-            Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, sources))
+            Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, Arc::clone(&sources)))
         }
         None => None,
     };
-    Ok(Policy::new(config).with_limits(limits).with_tokens(tokens))
+    let watch = Watch::of(&config, &sources);
+    Ok(Policy::new(config).with_limits(limits).with_tokens(tokens).with_watch(watch))
 }
 
 /// Returns whether the policy of a configuration remembers what sources do.

@@ -55,6 +55,21 @@ impl Rate {
         Self { token_ns, full_ns: token_ns.saturating_mul(burst) }
     }
 
+    /// Creates a rate of `count` requests in each period of `period_ns`, all of which may come at once. Both are at least 1.
+    pub const fn per(count: u32, period_ns: u64) -> Self {
+        let count = if count == 0 { 1 } else { count as u64 };
+        let period_ns = if period_ns == 0 { 1 } else { period_ns };
+        // The last token fits in spite of the rounding.
+        let token_ns = period_ns.div_ceil(count);
+        Self { token_ns, full_ns: token_ns.saturating_mul(count) }
+    }
+
+    /// Returns the rate of requests that take `weight` tokens each.
+    #[must_use]
+    pub const fn weighted(self, weight: u32) -> Self {
+        Self { token_ns: self.token_ns.saturating_mul(weight as u64), full_ns: self.full_ns }
+    }
+
     /// Returns the time after which one token returns, in nanoseconds.
     pub const fn token_ns(self) -> u64 {
         self.token_ns
@@ -193,6 +208,11 @@ impl Rates {
         levels.into_iter().min().unwrap_or(Level::Full)
     }
 
+    /// Fills the bucket of a source. Other sources may gain tokens by it, and lose none.
+    pub fn refill(&self, hash: u64) {
+        self.cells(hash).into_iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
+    }
+
     /// Loads the lines of a source into the cache without waiting, before it asks.
     #[inline]
     pub fn prefetch(&self, hash: u64) {
@@ -249,6 +269,16 @@ mod tests {
         }
         assert_eq!(taken(&rates, 1, rate, 1, S), 0);
         assert_eq!([2, 3, 4].map(|s| level(s * S)), [Level::Partial, Level::Partial, Level::Full]);
+    }
+
+    #[test]
+    fn a_rate_of_a_period_may_come_at_once() {
+        let (rates, rate) = (Rates::default(), Rate::per(7, 60 * S));
+        assert_eq!(taken(&rates, 1, rate, 100, S), 7);
+        assert_eq!(taken(&rates, 1, rate, 100, 10 * S), 1);
+        rates.refill(1);
+        assert_eq!(taken(&rates, 1, rate, 100, 10 * S), 7);
+        assert_eq!(taken(&rates, 3, Rate::per(0, 0), 100, S), 1);
     }
 
     #[test]

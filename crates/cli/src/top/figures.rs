@@ -159,6 +159,11 @@ impl<'s> Figures<'s> {
         if stats.relays.offers > 0 || stats.relays.answers > 0 || !stats.relays.drops.is_empty() {
             sections.push(self.relays());
         }
+        if stats.bans > 0 || !stats.bans_earned.is_empty() {
+            let earned = stats.bans_earned.iter().map(|(cause, number)| row![words(cause), count(*number)]);
+            let rows = earned.chain([row!["banned now", count(stats.bans)]]);
+            sections.push(Section::new("Bans that sources have earned", NAME_COUNT, "", rows));
+        }
         if !stats.unregistered.is_empty() {
             let rows = stats.unregistered.iter().map(|(limit, number)| row![words(limit), count(*number)]);
             sections.push(Section::new("Peers not registered, by limit", NAME_COUNT, "", rows));

@@ -11,7 +11,7 @@ settings! {
     /// How often one source may ask, and how much it may hold. A source is an IPv4 address or an IPv6 /64 network; a
     /// /56 network may ask twice as often as one source, and a /48 network eight times. Behind a trusted proxy, the
     /// source is the client that the proxy names. A source that asks too often is served at its rate, and refused
-    /// beyond it; it is never banned. The limits on requests and connections take 32 MiB in all, however many sources
+    /// beyond it; see bans for what follows. The limits on requests and connections take 32 MiB in all, however many sources
     /// there are, less if memory.max is below 1 GiB, and nothing if none is set. 0 means no limit. The defaults are
     /// enough for 5,000 clients with 20 to 50 torrents each behind one address of a carrier.
     section limits: LimitsConfig {

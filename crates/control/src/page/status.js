@@ -299,6 +299,7 @@ const CARDS = [
   ["Cluster", clusterPart, (stats) => Boolean(stats.cluster)],
   ["Lists", listTable],
   ["Certificates", certificateTable, (stats) => stats.certificates.length > 0],
+  ["Banned sources", (stats) => counts(["Cause", "Count"], [["", { ...stats.bans_earned, banned_now: stats.bans }]], "Bans that sources have earned", ""), (stats) => total(stats.bans_earned) > 0 || stats.bans > 0],
   ["Announces without registration", (stats) => counts(["Limit", "Count"], [["", stats.unregistered]], "Announces without registration", ""), (stats) => total(stats.unregistered) > 0],
 ];
 

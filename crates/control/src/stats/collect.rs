@@ -6,6 +6,7 @@ use shoal_base::metrics::{Metric, sums};
 use shoal_base::{Counts, Totals};
 use shoal_engine::counter::{Counters, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::policy::Protocol;
+use shoal_engine::watch::Cause;
 use shoal_net::SocketProbe;
 use shoal_net::stream::Direction;
 
@@ -57,9 +58,15 @@ pub fn collect(sources: &Sources) -> Stats {
         certificates: certificates(sources),
         lists: lists(&sources.lists),
         list_sources: list_sources(&sources.lists),
+        bans: sources.lists.bans.active.read(),
+        bans_earned: bans_earned(&sources.lists),
         reloads: sources.reloads().map(|(outcome, count)| (outcome.to_owned(), count)).into(),
         cluster: sources.cluster.as_deref().map(|node| node.stats()),
     }
+}
+
+fn bans_earned(lists: &ListCounters) -> CountMap {
+    occurred(Cause::ALL.map(|cause| (cause.name(), lists.bans.earned[cause as usize].read())))
 }
 
 /// Returns every protocol with every family.

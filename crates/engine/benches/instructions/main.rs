@@ -6,8 +6,8 @@
 //! Without `--bench` (as under `cargo test`) every case runs once at a tiny size, without callgrind.
 //!
 //! The load is that of the preset `published` of `shoal-lab compare`, and of its twin with churn, at a twentieth of the
-//! size: the number of peers in each swarm is the same, only the swarms are fewer. The limits are the defaults, and the
-//! clients have addresses that these do not exempt. The count depends on the compiler, and
+//! size: the number of peers in each swarm is the same, only the swarms are fewer. The limits and bans are the defaults,
+//! and the clients have addresses that these do not exempt. The count depends on the compiler, and
 //! a little on the C library, whose `memcpy` depends on the processor.
 #![forbid(unsafe_code)]
 
@@ -34,6 +34,7 @@ use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::udp::Responder;
+use shoal_engine::watch::Watch;
 use shoal_store::Store;
 use shoal_testkit::tokens::{Issuer, jwks};
 use shoal_wire::udp::encode_url_data;
@@ -181,7 +182,8 @@ fn run(case: Case, size: Size) -> u64 {
     config.announce.peers_per_address_max = 0;
     let rng = fastrand::Rng::with_seed(3);
     let issuer = Issuer::ed25519("2026-11");
-    let limits = Limits::of(&config.limits, &Arc::new(SourceRates::new(SECRET)));
+    let sources = Arc::new(SourceRates::new(SECRET));
+    let (limits, watch) = (Limits::of(&config.limits, &sources), Watch::of(&config, &sources));
     let (policy, options) = match case.rules {
         Rules::None | Rules::Insight => (Policy::new(config), vec![Vec::new()]),
         Rules::Networks => (with_networks(config), vec![Vec::new()]),
@@ -189,7 +191,7 @@ fn run(case: Case, size: Size) -> u64 {
             (with_tokens(config, &issuer), (0..TOKENS).map(|user| options(&issuer, user)).collect())
         }
     };
-    let policy = Arc::new(policy.with_limits(limits));
+    let policy = Arc::new(policy.with_limits(limits).with_watch(watch));
     let mut context = Context::new(Protocol::Udp, policy, Tally::default(), rng);
     let ring = Arc::new(SampleRing::default());
     if case.rules == Rules::Insight {

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use shoal_config::{Auto, Config, PrivateAddresses};
+use shoal_engine::limits::Limits;
 use shoal_engine::policy::Policy;
 
 /// One line.
@@ -32,7 +33,7 @@ pub(super) fn log(policy: &Policy, control: Option<SocketAddr>) {
     }
 }
 
-fn lines(policy: &Policy, control: Option<SocketAddr>) -> [Line; 7] {
+fn lines(policy: &Policy, control: Option<SocketAddr>) -> [Line; 8] {
     let config = policy.config();
     [
         Line::new("requests of a source", &rates(config), "limits.udp_requests_per_s and others are 0"),
@@ -42,6 +43,7 @@ fn lines(policy: &Policy, control: Option<SocketAddr>) -> [Line; 7] {
         bans(config),
         transport(config),
         operators(config, control),
+        abuse(config),
     ]
 }
 
@@ -113,8 +115,19 @@ fn lists(config: &Config) -> Vec<String> {
 }
 
 fn bans(config: &Config) -> Line {
-    let file = config.access.bans_file.as_ref().map(|file| format!("kept in {}", file.display()));
-    Line::new("bans over a restart", file.as_slice(), "access.bans_file is not set")
+    let file = config.bans_file().map(|file| format!("kept in {}", file.display()));
+    Line::new("bans over a restart", file.as_slice(), "access.bans_file and state.path are not set")
+}
+
+/// Returns whether sources earn bans.
+fn abuse(config: &Config) -> Line {
+    let is_counted = Limits::are_set(&config.limits) || config.tokens.jwks.is_some();
+    let bans = (config.bans.automatic && is_counted).then(|| {
+        let (first_s, longest_s) = (config.bans.first_s, config.bans.longest_s);
+        format!("banned for {first_s} s, up to bans.longest_s = {longest_s}")
+    });
+    let otherwise = "bans.automatic = false, or no rate of limits is set";
+    Line::new("sources far beyond their limits", bans.as_slice(), otherwise)
 }
 
 fn transport(config: &Config) -> Line {
@@ -170,6 +183,7 @@ mod tests {
         assert!(lines[3].starts_with("not lists") && lines[4].starts_with("not bans"), "{lines:#?}");
         assert!(lines[5].starts_with("not encryption"), "{lines:#?}");
         assert_eq!(lines[6], "control listener: 127.0.0.1:6970 is this host only");
+        assert!(lines[7].starts_with("sources far beyond their limits: banned for 600 s"), "{lines:#?}");
     }
 
     #[test]
@@ -177,7 +191,12 @@ mod tests {
         let text = "[limits]\nudp_requests_per_s = 0\nhttp_requests_per_s = 0\nwebtorrent_requests_per_s = 0\n\
                     tcp_connects_per_s = 0\npeers_per_source_max = 0\n";
         let lines = shown(text, "0.0.0.0:6970", true);
-        for (line, key) in [(0, "limits.udp_requests_per_s"), (1, "limits.peers"), (6, "control.tokens")] {
+        for (line, key) in [
+            (0, "limits.udp_requests_per_s"),
+            (1, "limits.peers"),
+            (6, "control.tokens"),
+            (7, "bans.automatic"),
+        ] {
             assert!(lines[line].starts_with("not ") && lines[line].contains(key), "{lines:#?}");
         }
         assert!(lines[2].ends_with("all addresses of this tracker are private"), "{lines:#?}");
