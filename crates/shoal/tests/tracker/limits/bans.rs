@@ -17,7 +17,6 @@ use crate::http::certificate;
 use crate::kit::browser;
 use crate::kit::client::{Announce, Client, connect_packet};
 use crate::kit::harness::{PATIENCE, Tracker, eventually, run_locally};
-use crate::kit::page;
 use crate::kit::web::announce;
 use crate::udp::hash;
 
@@ -83,8 +82,7 @@ fn http(tracker: &Tracker, from: IpAddr) -> Http {
 
 /// Returns the bans, as `198.18.1.1/32 malformed requests (bans.malformed_per_min)`.
 fn bans(tracker: &Tracker) -> Vec<String> {
-    let page = page::request(tracker.control, "GET", "/api/v1/bans");
-    let bans: Value = serde_json::from_str(&page.body).unwrap();
+    let bans: Value = serde_json::from_str(&tracker.page("/api/v1/bans").body).unwrap();
     let text = |ban: &Value| {
         assert_eq!(ban["by"], "automatic");
         format!("{} {}", ban["network"].as_str().unwrap(), ban["reason"].as_str().unwrap())
