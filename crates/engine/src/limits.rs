@@ -256,10 +256,10 @@ impl Limits {
     /// The largest memory of the limits of all sources, in bytes. Any set limit takes all of it.
     pub const BYTES_MAX: usize = Rates::BYTES_MAX + ExactSources::BYTES + PeerIds::BYTES;
 
-    /// Returns the memory of the limits in a process that may take `memory_bytes_max`: the largest, or else a sixteenth of
+    /// Returns the memory of the limits in a process that may take `memory_bytes_max`: the largest, or else a 32nd of
     /// the process, but at least 1 MiB. With less memory, more sources near their limits share their buckets.
     pub const fn bytes(memory_bytes_max: u64) -> usize {
-        const PART: u64 = 16;
+        const PART: u64 = 32;
         let mut of_rates = Rates::BYTES_MAX;
         while of_rates > 1 << 20 && of_rates as u64 > memory_bytes_max / PART {
             of_rates /= 2;
@@ -424,9 +424,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_limited_by_default() {
-        assert!(!Limits::are_set(&LimitsConfig::default()));
-        assert!(Limits::are_set(&LimitsConfig { tcp_connects_per_s: 1, ..LimitsConfig::default() }));
+    fn a_rate_of_0_is_no_limit() {
+        let mut none =
+            LimitsConfig { udp_requests_per_s: 0, http_requests_per_s: 0, ..LimitsConfig::default() };
+        (none.webtorrent_requests_per_s, none.tcp_connects_per_s) = (0, 0);
+        assert!(!Limits::are_set(&none));
+        assert!(Limits::are_set(&LimitsConfig { tcp_connects_per_s: 1, ..none }));
         let limits = limits(|config| config.udp_requests_per_s = 0);
         assert_eq!(admitted(&limits, UDP, |_| "192.0.2.1".to_owned()), 100);
     }

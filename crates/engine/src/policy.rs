@@ -52,6 +52,8 @@ labels! {
 pub struct Policy {
     config: Config,
     private_addresses: PrivateAddresses,
+    /// Whether announces are subject to limits and addresses alone, as by default. One branch then stands for all other rules.
+    is_plain: bool,
     /// Whether all addresses of the tracker itself are private.
     is_host_private: bool,
     access: Option<Arc<Access>>,
@@ -202,6 +204,7 @@ impl Policy {
         let exempt = limits::exempt(&config.limits);
         Self {
             private_addresses: private_addresses(&config, false),
+            is_plain: false,
             is_host_private: false,
             config,
             access: None,
@@ -212,13 +215,23 @@ impl Policy {
             exempt,
             watch: None,
         }
+        .settled()
+    }
+
+    /// Returns the policy after a change of its rules.
+    fn settled(self) -> Self {
+        let is_plain = self.access.is_none()
+            && self.suspension.is_none()
+            && self.tokens.is_none()
+            && self.private_addresses != PrivateAddresses::Refuse;
+        Self { is_plain, ..self }
     }
 
     /// Returns the policy of a tracker whose own addresses are all private, or are not. `address.private` may follow from it.
     #[must_use]
     pub fn with_private_host(self, is_host_private: bool) -> Self {
         let private_addresses = private_addresses(&self.config, is_host_private);
-        Self { private_addresses, is_host_private, ..self }
+        Self { private_addresses, is_host_private, ..self }.settled()
     }
 
     /// Returns whether all addresses of the tracker itself are private.
@@ -243,13 +256,13 @@ impl Policy {
     pub fn suspend(self, change: impl FnOnce(&mut Suspension)) -> Self {
         let mut suspension = self.suspension.as_deref().cloned().unwrap_or_default();
         change(&mut suspension);
-        Self { suspension: (!suspension.is_empty()).then(|| Arc::new(suspension)), ..self }
+        Self { suspension: (!suspension.is_empty()).then(|| Arc::new(suspension)), ..self }.settled()
     }
 
     /// Returns the policy with the same out of service as in another one.
     #[must_use]
     pub fn with_suspension_of(self, other: &Self) -> Self {
-        Self { suspension: other.suspension.clone(), ..self }
+        Self { suspension: other.suspension.clone(), ..self }.settled()
     }
 
     /// Returns what is out of service, if anything is.
@@ -261,6 +274,7 @@ impl Policy {
     #[must_use]
     pub fn with_access(self, access: Access) -> Self {
         Self { access: (!access.is_empty()).then(|| Arc::new(access)), permits_swarms: false, ..self }
+            .settled()
     }
 
     /// Returns a policy that asks the lists only about torrents without a swarm. The caller has removed the swarms of
@@ -366,7 +380,7 @@ impl Policy {
     /// Returns the policy with these rules about tokens.
     #[must_use]
     pub fn with_tokens(self, tokens: Option<Tokens>) -> Self {
-        Self { tokens: tokens.map(Arc::new), ..self }
+        Self { tokens: tokens.map(Arc::new), ..self }.settled()
     }
 
     /// Returns the rules about tokens, if there are any.
@@ -438,13 +452,27 @@ impl Policy {
         if action == Action::Stop {
             return Ok(Decision { action, peers_wanted: 0, registers: true });
         }
+        if address::is_nowhere(request.ip) {
+            return Err(Refusal::UnusableAddress.into());
+        }
+        // The copy lets the compiler keep the request in registers.
+        let may_register = self.is_plain || self.apply_rules(&{ *request }, now)?;
+        let registers = may_register && request.port != Some(0);
+        let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
+        Ok(Decision { action, peers_wanted, registers })
+    }
+
+    /// Applies the rules of the operator to an announce. Returns whether its peer may be handed out. Not inlined, so that
+    /// trackers without rules pay nothing for it.
+    #[inline(never)]
+    fn apply_rules(&self, request: &Request<'_>, now: Now) -> Result<bool, Refused> {
         if let Some(suspension) = &self.suspension {
             suspension.check_announce(request.protocol, request.ip)?;
         }
         address::check(request.ip, self.private_addresses)?;
-        let mut registers = request.port != Some(0);
+        let mut may_register = true;
         if let Some(access) = &self.access {
-            registers &= apply_rules(access, request)?;
+            may_register = apply_rules(access, request)?;
             if !(self.permits_swarms && request.is_torrent_checked_later) {
                 check_access(access, request.info_hash)?;
             }
@@ -456,16 +484,15 @@ impl Policy {
             self.observe_token(refusal, request.ip, now);
             return Err(refusal.into());
         }
-        let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
-        Ok(Decision { action, peers_wanted, registers })
+        Ok(may_register)
     }
 
     /// Decides whether a request of a client at this canonical address is served at all. The request counts as often as
     /// `drawn` says, or once if its source is counted exactly.
     #[inline]
     fn receive(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> Result<(), Refusal> {
-        if let Some(access) = &self.access {
-            check_network(access, ip)?;
+        if !self.is_plain {
+            self.check_network(ip)?;
         }
         let weight = self.limits.as_ref().map_or(0, |limits| limits.weight(ip, protocol, drawn, now));
         if weight == 0 { Ok(()) } else { self.count(ip, protocol, weight, now) }
@@ -497,7 +524,7 @@ impl Policy {
     }
 
     /// Checks the lists for the network of a peer at a canonical address.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn check_network(&self, ip: IpAddr) -> Result<(), Refusal> {
         self.access.as_ref().map_or(Ok(()), |access| check_network(access, ip))
     }
@@ -610,8 +637,6 @@ fn private_addresses(config: &Config, is_host_private: bool) -> PrivateAddresses
 }
 
 /// Applies the operator's rules about clients and ports to an announce. Returns whether its peer may be handed out.
-/// Not inlined, so that trackers without rules pay nothing for it.
-#[inline(never)]
 fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
     if let Some(clients) = &access.clients {
         let checked = clients.check(request.peer_id);
@@ -622,8 +647,7 @@ fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> 
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
 }
 
-/// Applies the operator's lists of networks. Not inlined either.
-#[inline(never)]
+/// Applies the operator's lists of networks.
 fn check_network(access: &Access, ip: IpAddr) -> Result<(), Refusal> {
     let is_denied = access.networks.as_ref().is_some_and(|networks| !networks.serves(ip));
     if is_denied { Err(Refusal::NetworkDenied) } else { Ok(()) }

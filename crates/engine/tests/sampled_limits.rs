@@ -174,7 +174,7 @@ fn admitted(limits: &LimitsConfig, loads: &[Load; 3], seed: u64) -> ([u64; 3], [
 #[test]
 fn samples_admit_what_exact_counts_admit() {
     let mut rng = fastrand::Rng::with_seed(11);
-    for seed in 0..6 {
+    for seed in 0..4 {
         // From the smallest burst that is counted by samples on.
         let (udp_requests_per_s, burst_s) = (rng.u32(350..500), 100);
         let limits = LimitsConfig { udp_requests_per_s, burst_s, ..LimitsConfig::default() };
@@ -221,5 +221,5 @@ fn a_source_of_ipv6_is_watched_by_its_widest_network() {
         + admitted(&|number| host(number, 1))
         + admitted(&|number| host(number, 1))
         + one;
-    assert!(of_site <= 320_000 && of_site > 290_000, "a /48: {of_site}");
+    assert!(of_site.abs_diff(320_000) < 1600, "a /48: {of_site}");
 }

@@ -65,9 +65,8 @@ impl Harness {
     fn new(choices: u8) -> Self {
         let mut config = Config::default();
         config.connection_id.answer_wrong = choices & 1 != 0;
-        if choices & 2 != 0 {
-            config.address.private = Auto::Set(PrivateAddresses::Refuse);
-        }
+        let private = if choices & 2 == 0 { PrivateAddresses::Serve } else { PrivateAddresses::Refuse };
+        config.address.private = Auto::Set(private);
         config.announce.numwant_max = if choices & 8 == 0 { 200 } else { 3 };
         config.udp.reply_bytes_max = if choices & 32 == 0 { 1232 } else { 548 };
         let store = shoal_store::Settings::new(

@@ -47,7 +47,7 @@ const PROGRAM_BYTES: u64 = 16 << 20;
 const WORKER_BYTES: u64 = 4 << 20;
 
 /// Memory for settings that a reload can add is reserved if it is at most this part of the ceiling.
-const RESERVED_PART: u64 = 32;
+const RESERVED_PART: u64 = 30;
 
 /// The feed of changes takes at most this part of the ceiling.
 const FEED_PART: u64 = 32;
@@ -144,7 +144,8 @@ fn least(within: impl Fn(u64) -> DivisionInput) -> u64 {
     let mut least = 0;
     // A larger ceiling makes tables larger, up to their maximum.
     while within(least).least_bytes() > least {
-        least = within(least).least_bytes();
+        // The message names whole mebibytes.
+        least = within(least).least_bytes().next_multiple_of(1 << 20);
     }
     least
 }
@@ -390,11 +391,11 @@ mod tests {
     fn sixty_four_mib_are_enough_for_two_workers_and_not_for_sixteen() {
         let root = machine(&[MEMINFO]);
         let division = divided(&root, 2, &[("SHOAL_MEMORY_MAX", "64MiB")]).unwrap();
-        assert!(division.store >= 16 << 20 && division.connections >= 8 << 20, "{division:?}");
+        assert!(division.store >= 15 << 20 && division.connections >= 8 << 20, "{division:?}");
         let refusal = divided(&root, 16, &[("SHOAL_MEMORY_MAX", "64MiB")]).unwrap_err();
         assert!(refusal.starts_with("memory.max = 64MiB (memory.max): that is too little for 16 workers"));
-        assert!(refusal.contains("it accepts 122MiB or more"), "{refusal}");
-        assert!(divided(&root, 16, &[("SHOAL_MEMORY_MAX", "122MiB")]).is_ok());
+        assert!(refusal.contains("it accepts 125MiB or more"), "{refusal}");
+        assert!(divided(&root, 16, &[("SHOAL_MEMORY_MAX", "125MiB")]).is_ok());
     }
 
     #[test]
@@ -406,7 +407,7 @@ mod tests {
         assert_eq!(lists(&[("SHOAL_MEMORY_MAX", "1GiB"), deny]), 256 << 20);
         let little = lists(&[("SHOAL_MEMORY_MAX", "64MiB"), deny]);
         assert!((8 << 20..=16 << 20).contains(&little), "{little}");
-        let least = ("SHOAL_STORE_MEMORY_MAX", "85MiB");
+        let least = ("SHOAL_STORE_MEMORY_MAX", "82MiB");
         assert!(lists(&[("SHOAL_MEMORY_MAX", "128MiB"), least, deny]) <= 8 << 20);
     }
 

@@ -70,7 +70,7 @@ struct Held {
 
 impl HoldingLimits {
     /// Returns the memory of the counts in a process that may take `memory_bytes_max`, whatever the number of sources: at most
-    /// 16 MiB for each limit, and 512 KiB or a 32nd of the process if that is less. With smaller counts, a source may exceed
+    /// 16 MiB for each limit, or a 64th of the process if that is less, but at least 512 KiB. With smaller counts, a source may exceed
     /// its limit by more.
     pub const fn bytes(self, memory_bytes_max: u64) -> usize {
         let limits = (self.peers_max > 0) as usize + (self.torrents_max > 0) as usize;
@@ -80,7 +80,7 @@ impl HoldingLimits {
 
 /// Returns the number of counters of a row in a process that may take so much memory, as a power of two.
 const fn counters_bits(memory_bytes_max: u64) -> u32 {
-    const PART: u64 = 32;
+    const PART: u64 = 64;
     let mut bits = COUNTERS_BITS_MAX;
     while bits > COUNTERS_BITS_MIN && Sketch::bytes(bits) as u64 > memory_bytes_max / PART {
         bits -= 1;
@@ -249,7 +249,7 @@ mod tests {
         assert!(Holdings::new(HoldingLimits::default(), [1, 2]).is_none());
         assert_eq!(HoldingLimits::default().bytes(u64::MAX), 0);
         let both = HoldingLimits { peers_max: 1, torrents_max: 1 };
-        assert_eq!([u64::MAX, 512 << 20, 64 << 20, 0].map(|max| both.bytes(max) >> 20), [32, 32, 4, 1]);
+        assert_eq!([u64::MAX, 512 << 20, 64 << 20, 0].map(|max| both.bytes(max) >> 20), [32, 16, 2, 1]);
     }
 
     #[test]

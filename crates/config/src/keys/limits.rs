@@ -12,7 +12,7 @@ settings! {
     /// /56 network may ask twice as often as one source, and a /48 network eight times. Behind a trusted proxy, the
     /// source is the client that the proxy names. A source that asks too often is served at its rate, and refused
     /// beyond it; see bans for what follows. The limits on requests and connections take 32 MiB in all, however many sources
-    /// there are, less if memory.max is below 512 MiB, and nothing if none is set. 0 means no limit. The defaults are
+    /// there are, less if memory.max is below 1 GiB, and nothing if none is set. 0 means no limit. The defaults are
     /// enough for 5,000 clients with 20 to 50 torrents each behind one address of a carrier.
     section limits: LimitsConfig {
         /// Maximum number of announces and scrapes over UDP for each second. A client announces each of its torrents once
@@ -49,7 +49,7 @@ settings! {
         /// Maximum number of peers of one source in all torrents at a time, over all protocols together. A /56 network has
         /// no limit of its own here. Peers leave by their stopped event, or after announce.peer_timeout_s. A client
         /// needs one for each of its torrents, so this limits the torrents of a source as well. Peers beyond the limit get
-        /// normal replies, but no reply contains them. The counts take 16 MiB, less if memory.max is below 512 MiB.
+        /// normal replies, but no reply contains them. The counts take 16 MiB, less if memory.max is below 1 GiB.
         peers_per_source_max: u32 = 250_000, in 0..=10_000_000 => Restart;
 
         /// Maximum number of torrents in which one source has peers at a time, over all protocols together. In a torrent of

@@ -104,7 +104,12 @@ fn the_steady_state_allocates_nothing() {
     config.connection_id.answer_wrong = true;
     let mut rng = fastrand::Rng::with_seed(5);
     let responder = Responder::new(
-        Context::new(Protocol::Udp, Arc::new(Policy::new(config)), Tally::default(), rng.fork()),
+        Context::new(
+            Protocol::Udp,
+            Arc::new(Policy::new(config).with_private_host(true)),
+            Tally::default(),
+            rng.fork(),
+        ),
         &KEY,
         Arc::clone(&store),
     );

@@ -73,7 +73,7 @@ impl Node {
     pub(crate) fn with(settings: &Settings, config: Config) -> Self {
         let store = Arc::new(Store::with_shards(settings, 8).expect("address space"));
         let rng = fastrand::Rng::with_seed(3);
-        let policy = Arc::new(Policy::new(config));
+        let policy = Arc::new(Policy::new(config).with_private_host(true));
         let context = |protocol| {
             let (recorder, deltas) = ring();
             let mut context = Context::new(protocol, Arc::clone(&policy), Tally::default(), rng.clone());

@@ -35,7 +35,7 @@ fn service() -> Service {
     let store = Arc::new(Store::new(&store).unwrap());
     let mut config = Config::default();
     config.http.full_scrape = true;
-    let policy = Arc::new(Policy::new(config));
+    let policy = Arc::new(Policy::new(config).with_private_host(true));
     let requests = http::Responder::new(
         Context::new(Protocol::Http, Arc::clone(&policy), Tally::default(), fastrand::Rng::with_seed(1)),
         store,

@@ -83,7 +83,12 @@ impl Tracker {
         let tally = Tally::default();
         let counters = tally.counters();
         let responder = Responder::new(
-            Context::new(Protocol::Http, Arc::new(Policy::new(config)), tally, fastrand::Rng::with_seed(1)),
+            Context::new(
+                Protocol::Http,
+                Arc::new(Policy::new(config).with_private_host(true)),
+                tally,
+                fastrand::Rng::with_seed(1),
+            ),
             store,
         );
         let mut service = Service::new(

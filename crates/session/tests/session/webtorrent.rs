@@ -31,7 +31,7 @@ pub(crate) fn responder_of(
     mailboxes: &Arc<Mailboxes>,
 ) -> Responder {
     let dispatcher = Dispatcher::new(worker, Arc::clone(mailboxes));
-    let policy = Arc::new(Policy::new(config));
+    let policy = Arc::new(Policy::new(config).with_private_host(true));
     Responder::new(
         Context::new(Protocol::WebTorrent, policy, Tally::default(), fastrand::Rng::with_seed(1)),
         Arc::clone(swarms),

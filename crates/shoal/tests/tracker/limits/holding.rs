@@ -246,10 +246,12 @@ fn a_share_without_a_limit_for_each_address_is_refused() {
 fn a_reload_sets_no_limits_for_which_there_is_no_memory() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("shoal.toml");
-    std::fs::write(&file, "").unwrap();
+    let no_limits = "[limits]\nudp_requests_per_s = 0\nhttp_requests_per_s = 0\nwebtorrent_requests_per_s = 0\n\
+                     tcp_connects_per_s = 0\n";
+    std::fs::write(&file, no_limits).unwrap();
     let tracker = Tracker::start_with_path(
         &file,
-        &[("SHOAL_MEMORY_MAX", "256MiB"), ("SHOAL_STORE_MEMORY_MAX", "auto"), ("SHOAL_WORKERS_COUNT", "1")],
+        &[("SHOAL_MEMORY_MAX", "64MiB"), ("SHOAL_STORE_MEMORY_MAX", "auto"), ("SHOAL_WORKERS_COUNT", "1")],
     );
     std::fs::write(&file, "[limits]\nudp_requests_per_s = 1\nburst_s = 1\n").unwrap();
     tracker.signal(Signal::SIGHUP);

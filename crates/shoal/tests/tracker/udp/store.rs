@@ -24,6 +24,9 @@ over_every_way!(
     memory_shrinks_after_a_peak
 );
 
+/// One address fills the store.
+const NO_LIMIT: (&str, &str) = ("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "0");
+
 /// Many more swarms than fit the smallest ceiling.
 const SWARMS_MAX: u32 = 2_000_000;
 
@@ -45,7 +48,7 @@ fn fill(client: &Client) -> (u32, String) {
 }
 
 fn a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on(way: Way) {
-    let tracker = way.start(&[("SHOAL_STORE_MEMORY_MAX", "8MiB")]);
+    let tracker = way.start(&[("SHOAL_STORE_MEMORY_MAX", "8MiB"), NO_LIMIT]);
     let client = way.client(&tracker);
     let (taken, words) = fill(&client);
     assert!(words.contains("full"), "{words}");
@@ -76,7 +79,7 @@ fn a_source_that_fills_the_store_is_refused_and_existing_swarms_go_on(way: Way) 
 /// The bar of one address, by UDP and by HTTP.
 fn one_address_cannot_make_new_torrents_of_others_be_refused(way: Way) {
     const OTHERS: u32 = 5000;
-    let tracker = way.start(&[("SHOAL_STORE_MEMORY_MAX", "8MiB")]);
+    let tracker = way.start(&[("SHOAL_STORE_MEMORY_MAX", "8MiB"), NO_LIMIT]);
     let greedy = way.client(&tracker);
     fill(&greedy);
     let other = Client::from_ip("127.0.0.2".parse().unwrap(), tracker.udp[0]);
@@ -98,7 +101,7 @@ fn one_address_cannot_make_new_torrents_of_others_be_refused(way: Way) {
 /// Small stores stay as they are: each of their parts keeps some pages at hand.
 fn memory_shrinks_after_a_peak(way: Way) {
     const SWARMS: u32 = 200_000;
-    let tracker = way.start(&[]);
+    let tracker = way.start(&[NO_LIMIT]);
     let client = way.client(&tracker);
     let memory = || tracker.metric("shoal_store_memory_bytes", &[way.family()]);
     let resident = || tracker.metric("process_resident_memory_bytes", &[]);

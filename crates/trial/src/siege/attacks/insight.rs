@@ -38,6 +38,9 @@ const ALL_STATISTICS: &[Setting] = &[
     ("statistics.opentracker", "everything,top100"),
     ("http.connections_max", "200"),
     ("http.connections_per_source_max", "100000"),
+    ("limits.udp_requests_per_s", "0"),
+    ("limits.http_requests_per_s", "0"),
+    ("limits.tcp_connects_per_s", "0"),
 ];
 
 const LOG_TO_FULL_DEVICE: &[Setting] = &[("log.access", "/dev/full"), ("log.access_sample", "1")];

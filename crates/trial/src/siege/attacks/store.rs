@@ -19,13 +19,17 @@ use crate::siege::context::Context;
 use crate::siege::udp::{Announce, announce_all, leecher};
 
 /// No limit on the entries of one address in a swarm, to attack the tables themselves.
-const NO_ENTRY_LIMIT: &[(&str, &str)] = &[("announce.peers_per_address_max", "0")];
+const NO_ENTRY_LIMIT: &[(&str, &str)] = &[("announce.peers_per_address_max", "0"), NO_RATE, NO_HOLDINGS];
+
+/// One address may ask and hold as much as it likes, to attack what protects others even so.
+const NO_RATE: (&str, &str) = ("limits.udp_requests_per_s", "0");
+const NO_HOLDINGS: (&str, &str) = ("limits.peers_per_source_max", "0");
 
 /// A full scrape, which reveals the order of the table of swarms.
-const FULL_SCRAPE: &[(&str, &str)] = &[("http.full_scrape", "true")];
+const FULL_SCRAPE: &[(&str, &str)] = &[("http.full_scrape", "true"), NO_RATE, NO_HOLDINGS];
 
 /// A memory limit that one address can exhaust.
-const LITTLE_MEMORY: &[(&str, &str)] = &[("store.memory_max", "8MiB")];
+const LITTLE_MEMORY: &[(&str, &str)] = &[("store.memory_max", "8MiB"), NO_RATE, NO_HOLDINGS];
 
 /// More workers than processors, so that a worker may lose its processor while it holds a lock.
 const MANY_WORKERS: &[(&str, &str)] = &[("workers.count", "8")];
