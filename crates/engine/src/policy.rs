@@ -59,7 +59,7 @@ pub struct Policy {
     access: Option<Arc<Access>>,
     /// Whether the lists permit every torrent that has a swarm in the store.
     permits_swarms: bool,
-    /// What is out of service, if anything is.
+    /// The parts of the service that are suspended, if there are any.
     suspension: Option<Arc<Suspension>>,
     limits: Option<Limits>,
     tokens: Option<Arc<Tokens>>,
