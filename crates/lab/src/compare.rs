@@ -202,7 +202,7 @@ struct ModeArgs {
     print_tracker: Option<String>,
 
     /// Install rivals from package registries into the tools folder: all, or those named
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 0..)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 0.., conflicts_with = "trackers")]
     install: Option<Vec<String>>,
 
     /// Write the report of the result in this folder again
