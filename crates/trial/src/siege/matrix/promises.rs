@@ -288,6 +288,9 @@ pub const PROMISES: &[Promise] = &[
                 &[Udp, Ipv4, Ipv6],
                 Attacks(&["datagrams/limited-flood", "datagrams/steered-flood", "datagrams/connect-flood"]),
             ),
+            on(&[Udp, Ipv4], Attacks(&["floods/monitoring-firm-udp"])),
+            on(&[Xdp, Ipv4], Attacks(&["floods/monitoring-firm-xdp"])),
+            on(&[Http, Ipv4], Attacks(&["floods/monitoring-firm-http"])),
             on(
                 &[Xdp, Ipv4, Ipv6],
                 Attacks(&[
@@ -394,5 +397,15 @@ pub const PROMISES: &[Promise] = &[
                 "insight/markup-in-the-log",
             ]),
         )],
+    },
+    Promise {
+        text: "With default settings, no client of an IPv4 address that thousands of clients share is refused.",
+        tests: &[
+            on(&[Udp, Http, Wss, Ipv4], Attacks(&["floods/carrier-nat"])),
+            on(&[Xdp], SAME_WORKER),
+            on(&[Https, Ws], Nothing("the limits are those of HTTP and WSS")),
+            on(&[Ipv6], Nothing("each client has a prefix of its own")),
+            on(&[Cluster], TRUSTED_NODES),
+        ],
     },
 ];
