@@ -136,12 +136,7 @@ impl HonestClients {
     }
 
     /// Starts clients of every protocol at a tracker. `sources` returns an address of each family by its number.
-    fn add_all(
-        &mut self,
-        sources: impl Fn(u32) -> [IpAddr; 2],
-        tracker: &Tracker,
-        tls: &Tls,
-    ) -> Result<()> {
+    fn add_all(&mut self, sources: impl Fn(u32) -> [IpAddr; 2], tracker: &Tracker, tls: &Tls) -> Result<()> {
         for source in sources(1) {
             self.add(Protocol::Udp, udp::UdpPair::new(source, tracker.udp(source)))?;
         }

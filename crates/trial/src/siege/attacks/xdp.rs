@@ -56,7 +56,8 @@ const LOOK_MS: u64 = 100;
 const LISTEN: &str =
     "127.0.0.1:TRACKER_PORT,[2001:db8::1]:TRACKER_PORT,198.18.0.1:TRACKER_PORT,[2001:2::1]:TRACKER_PORT";
 
-pub(super) const SETTINGS: &[Setting] = &[("udp.listen", LISTEN), ("udp.xdp.interfaces", crate::siege::wire::INTERFACE)];
+pub(super) const SETTINGS: &[Setting] =
+    &[("udp.listen", LISTEN), ("udp.xdp.interfaces", crate::siege::wire::INTERFACE)];
 
 /// The list of denied networks, in place of which [`deny`] writes a file.
 const DENYING: &[Setting] = &[

@@ -56,7 +56,11 @@ pub(super) fn announce_all(context: &Context<'_>) -> Result<()> {
         }
         let first = failures.first().map_or(String::new(), |failure| format!(" ({failure})"));
         let Counts { sent, refused, failed, .. } = sum;
-        context.check(format!("refused over {protocol}"), refused == 0, format!("{refused} of {sent}{first}"));
+        context.check(
+            format!("refused over {protocol}"),
+            refused == 0,
+            format!("{refused} of {sent}{first}"),
+        );
         let is_served = sent > 0 && failed * 100 <= sent;
         context.check(format!("not served over {protocol}"), is_served, format!("{failed} of {sent}{first}"));
         context.spend(sent, 0);

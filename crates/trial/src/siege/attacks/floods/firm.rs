@@ -115,8 +115,7 @@ pub(super) fn over_http(context: &Context<'_>) -> Result<()> {
 
 fn flood_http(context: &Context<'_>, schedule: Schedule, thread: u32) -> Result<Counts> {
     yield_to_others()?;
-    let sources: Vec<IpAddr> =
-        (thread..ADDRESSES).step_by(THREADS as usize).map(public_hostile_v4).collect();
+    let sources: Vec<IpAddr> = (thread..ADDRESSES).step_by(THREADS as usize).map(public_hostile_v4).collect();
     let bursts: Vec<Vec<u8>> = (0..BURSTS).map(|_| burst()).collect();
     let mut counts = Counts::default();
     visit(context, schedule, &sources, &mut counts);
@@ -196,9 +195,12 @@ fn burst() -> Vec<u8> {
 
 fn announce(hash: &[u8; 20], fields: &str) -> Vec<u8> {
     let (hash, peer_id) = (percent(hash), percent(&random_hash()));
-    request(&format!(
-        "/announce?info_hash={hash}&peer_id={peer_id}&port={PORT}&uploaded=0&downloaded=0&left=1&numwant=200&compact=1"
-    ), fields)
+    request(
+        &format!(
+            "/announce?info_hash={hash}&peer_id={peer_id}&port={PORT}&uploaded=0&downloaded=0&left=1&numwant=200&compact=1"
+        ),
+        fields,
+    )
 }
 
 fn scrape(hashes: &[[u8; 20]], fields: &str) -> Vec<u8> {
@@ -207,7 +209,8 @@ fn scrape(hashes: &[[u8; 20]], fields: &str) -> Vec<u8> {
 }
 
 fn request(target: &str, fields: &str) -> Vec<u8> {
-    format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\nUser-Agent: {USER_AGENT}\r\n{fields}\r\n").into_bytes()
+    format!("GET {target} HTTP/1.1\r\nHost: tracker.test\r\nUser-Agent: {USER_AGENT}\r\n{fields}\r\n")
+        .into_bytes()
 }
 
 /// Returns the announce of a random torrent with a random peer id.
@@ -273,7 +276,11 @@ fn flood_xdp(context: &Context<'_>) -> Result<()> {
         Datagram { is_v6: false, source, source_port: PORT, ..Datagram::random(port, payload) }.frame()
     };
     let ids = connect(context, &mut frames, |source| datagram(source, connect_packet()))?;
-    ensure!(ids.len() * 2 > ADDRESSES as usize, "{} of {ADDRESSES} addresses have a connection id", ids.len());
+    ensure!(
+        ids.len() * 2 > ADDRESSES as usize,
+        "{} of {ADDRESSES} addresses have a connection id",
+        ids.len()
+    );
     let requests = ids.iter().flat_map(|(source, id)| {
         let frame = |payload| datagram(*source, payload);
         datagrams(*id).into_iter().map(frame)
