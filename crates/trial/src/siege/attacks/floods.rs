@@ -5,12 +5,16 @@
 
 mod carrier;
 mod firm;
+mod names;
 
 use crate::siege::attack::{Attack, Layer, Limits};
 use crate::siege::attacks::xdp;
 
 /// The highest ratio of the 99th percentile of honest latencies to the one without a flood.
 const P99_RATIO_MAX: f64 = 3.0;
+
+const FOREIGN_NAMES: &str =
+    "announces over HTTP, HTTPS and WebSockets by names that others have pointed at the tracker";
 
 const ATTACK: Attack = Attack {
     has_defaults: true,
@@ -46,6 +50,21 @@ pub(super) const ATTACKS: &[Attack] = &[
         tries: "5,000 clients of one IPv4 address announce at once over UDP, HTTP and WSS",
         promise: "none is refused, and all others are served",
         run: carrier::announce_all,
+        ..ATTACK
+    },
+    Attack {
+        name: "foreign-names",
+        tries: FOREIGN_NAMES,
+        promise: "all are served, since the tracker does not know its names, and honest clients are answered",
+        run: names::served,
+        ..ATTACK
+    },
+    Attack {
+        name: "foreign-names-refused",
+        tries: FOREIGN_NAMES,
+        promise: "with `access.hosts_allow` all are refused with a reason that tells the right name, and honest clients are answered",
+        settings: &[("access.hosts_allow", names::OWN)],
+        run: names::refused,
         ..ATTACK
     },
 ];
