@@ -59,6 +59,11 @@ trait Client: Send {
     /// Sends a request and checks the reply.
     fn request(&mut self, round: u64) -> Result<()>;
 
+    /// Returns the interval between two requests.
+    fn interval(&self) -> Duration {
+        REQUEST_INTERVAL
+    }
+
     /// Returns the number of persistent connections that were lost since the last call.
     fn take_lost(&mut self) -> u64 {
         0
@@ -177,9 +182,10 @@ impl HonestClients {
                 let phase = shared.phase();
                 let began = measure::now();
                 let result = client.request(round);
-                let took = measure::now() - began;
-                lock(&copy).record(phase, began, took, result, client.take_lost());
-                measure::sleep_until(began + REQUEST_INTERVAL);
+                let (took, interval) = (measure::now() - began, client.interval());
+                let missed = took.as_millis() / interval.as_millis();
+                lock(&copy).record(phase, began, (took, missed), result, client.take_lost());
+                measure::sleep_until(began + interval);
             }
         };
         let thread =
@@ -236,10 +242,17 @@ impl Shared {
 }
 
 impl Tally {
-    fn record(&mut self, phase: Phase, began: Instant, took: Duration, result: Result<()>, lost: u64) {
+    /// Records a request, which took this time, and the number of others that were due meanwhile.
+    fn record(
+        &mut self,
+        phase: Phase,
+        began: Instant,
+        (took, missed): (Duration, u128),
+        result: Result<()>,
+        lost: u64,
+    ) {
         let is_counted = phase == Phase::Attack;
-        let missed =
-            measure::count(usize::try_from(took.as_millis() / REQUEST_INTERVAL.as_millis()).unwrap_or(0));
+        let missed = u64::try_from(missed).unwrap_or(0);
         if is_counted {
             self.due += 1;
             self.lost += lost;
@@ -309,12 +322,12 @@ mod tests {
     fn a_late_failure_counts_for_each_request_that_was_due() {
         let (mut tally, now) = (Tally::default(), measure::now());
         for _ in 0..10 {
-            tally.record(Phase::Attack, now, Duration::from_millis(1), Ok(()), 0);
+            tally.record(Phase::Attack, now, (Duration::from_millis(1), 0), Ok(()), 0);
         }
-        tally.record(Phase::Attack, now, REQUEST_INTERVAL * 25, Err(anyhow::anyhow!("timeout")), 1);
+        tally.record(Phase::Attack, now, (REQUEST_INTERVAL * 25, 25), Err(anyhow::anyhow!("timeout")), 1);
         assert_eq!((tally.due, tally.answered, tally.lost), (36, 10, 1));
         assert_eq!(tally.failure.as_deref(), Some("timeout"));
-        tally.record(Phase::Other, now, REQUEST_INTERVAL * 25, Err(anyhow::anyhow!("later")), 1);
+        tally.record(Phase::Other, now, (REQUEST_INTERVAL * 25, 25), Err(anyhow::anyhow!("later")), 1);
         assert_eq!((tally.due, tally.lost), (36, 1));
     }
 }
