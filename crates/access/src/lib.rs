@@ -34,6 +34,8 @@ pub struct Access {
     pub torrents: Option<Arc<TorrentLists>>,
     /// Which networks are served.
     pub networks: Option<Arc<NetworkTable>>,
+    /// Serves all addresses but those of sources that have earned a ban.
+    pub bans: Option<Arc<NetworkTable>>,
     /// Which clients are served.
     pub clients: Option<Arc<ClientLists>>,
     /// The ports that are never handed out.
@@ -66,6 +68,7 @@ impl Access {
     pub const fn is_empty(&self) -> bool {
         self.torrents.is_none()
             && self.networks.is_none()
+            && self.bans.is_none()
             && self.clients.is_none()
             && self.ports_deny.is_none()
     }

@@ -21,7 +21,7 @@ mod width;
 pub use counts::NetworkCounts;
 pub use holding::{Excess, HoldingLimits, Holdings};
 pub use networks::{Networks, Source, SourceHasher, spread};
-pub use rate::{Bucket, Level, Rate, Rates};
+pub use rate::{Bucket, Level, Rate, Rates, Taken};
 pub use recent::{Download, Recent};
 pub use share::{SWARM_SHARE_PEERS_MIN, allowance, swarm_share};
 pub use sketch::Sketch;

@@ -9,7 +9,7 @@ use std::io::{BufRead, Read};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::client::{ClientError, ControlClient, Endpoint};
@@ -65,8 +65,10 @@ const HELP: &str = "\
 Examples:
   shoal ctl token --role admin --name kim    make a token for a client
   shoal ctl bans add 192.0.2.0/24 --for 1h --reason floods
+  shoal ctl bans remove 192.0.2.7            serve a source again that was banned
   shoal ctl lists add --deny HASH            refuse a torrent from now on
   shoal ctl drain --wait 30s                 tell the load balancer, then end
+  shoal ctl pause udp ipv6 --reason floods --retry-in 30m
   shoal ctl log debug                        until the next reload or restart
 
 Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments or the request are invalid, 3 nothing of that name, \
@@ -74,7 +76,7 @@ Exit codes: 0 done, 1 no reply or the tracker failed, 2 the arguments or the req
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Networks that are not served for a time
+    /// Networks that are not served for a time, by an operator or because they have earned it
     Bans {
         #[command(subcommand)]
         action: Option<BanAction>,
@@ -144,6 +146,37 @@ enum Action {
         #[arg(long, conflicts_with = "stay")]
         status: bool,
     },
+    /// Refuse the clients of a protocol or an address family for a time
+    ///
+    /// Announces and scrapes are refused with the reason; clients that leave are served. Without a part, everything is paused.
+    /// A reload and an upgrade keep a pause, and a restart with --keep. `shoal ctl resume` ends it.
+    Pause {
+        /// Protocols and address families: all others are served
+        #[arg(value_name = "PART")]
+        parts: Vec<Part>,
+
+        /// Why, in words that clients see
+        #[arg(long, required_unless_present = "status")]
+        reason: Option<String>,
+
+        /// Time after which clients are told to try again, from 1m to 24h
+        #[arg(long, value_name = "TIME", default_value = "30m", value_parser = seconds)]
+        retry_in: u64,
+
+        /// Keep the pause over a restart, in state.path
+        #[arg(long)]
+        keep: bool,
+
+        /// Only print what is paused
+        #[arg(long, conflicts_with_all = ["parts", "reason", "keep"])]
+        status: bool,
+    },
+    /// Serve paused protocols and address families again, or everything
+    Resume {
+        /// Protocols and address families
+        #[arg(value_name = "PART")]
+        parts: Vec<Part>,
+    },
     /// Print the description of the API (OpenAPI)
     Openapi,
     /// Make a token, and print it with its line for the file that control.tokens names
@@ -156,6 +189,16 @@ enum Action {
         #[arg(long)]
         name: String,
     },
+}
+
+/// A part of the service that can be paused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    Udp,
+    Http,
+    Webtorrent,
+    Ipv4,
+    Ipv6,
 }
 
 #[derive(Debug, Subcommand)]
@@ -175,11 +218,13 @@ enum BanAction {
         #[arg(long = "for", value_name = "TIME", value_parser = seconds)]
         duration: Option<u64>,
     },
-    /// Lift the ban of a network
+    /// Lift the ban of a network, or of the source at an address
     Remove {
-        /// The network, as `shoal ctl bans` prints it
+        /// An address, or a network as `shoal ctl bans` prints it
         network: String,
     },
+    /// Lift all bans that sources have earned ("automatic"); those of operators stay
+    Clear,
 }
 
 #[derive(Debug, Args)]
@@ -298,6 +343,7 @@ fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
         Action::Bans { action: Some(BanAction::Remove { network }) } => {
             client.request("DELETE", &format!("/api/v1/bans/{}", encode(network)), None)
         }
+        Action::Bans { action: Some(BanAction::Clear) } => client.request("DELETE", "/api/v1/bans", None),
         Action::Lists { action: None | Some(ListAction::Sources) } => client.get("/api/v1/lists"),
         Action::Lists { action: Some(action) } => ask_of_list(client, action),
         Action::Torrent { info_hash, peers } => {
@@ -321,9 +367,29 @@ fn ask(client: &ControlClient, action: &Action) -> Result<Value, ClientError> {
             let then = if *stay { "stay" } else { "exit" };
             send("PUT", "/api/v1/drain", &json!({ "wait_s": wait, "then": then }))
         }
+        Action::Pause { status: true, .. } => client.get("/api/v1/pauses"),
+        Action::Pause { parts, reason, retry_in, keep, .. } => {
+            let mut pause = json_of(parts);
+            pause["reason"] = json!(reason);
+            pause["retry_in_s"] = json!(retry_in);
+            pause["keep"] = json!(keep);
+            send("POST", "/api/v1/pauses", &pause)
+        }
+        Action::Resume { parts } => send("POST", "/api/v1/pauses/resume", &json_of(parts)),
         Action::Openapi => client.get("/api/v1/openapi.json"),
         Action::Changes { .. } | Action::Token { .. } => Ok(Value::Null),
     }
+}
+
+/// Returns the parts as the API names them.
+fn json_of(parts: &[Part]) -> Value {
+    let named = |names: &[(Part, &'static str)]| -> Vec<&'static str> {
+        names.iter().filter(|(part, _)| parts.contains(part)).map(|(_, name)| *name).collect()
+    };
+    json!({
+        "protocols": named(&[(Part::Udp, "udp"), (Part::Http, "http"), (Part::Webtorrent, "webtorrent")]),
+        "families": named(&[(Part::Ipv4, "v4"), (Part::Ipv6, "v6")]),
+    })
 }
 
 fn ask_of_list(client: &ControlClient, action: &ListAction) -> Result<Value, ClientError> {

@@ -3,7 +3,7 @@
 
 use clap::Parser;
 use shoal_cli::import::{Import, Imported, run};
-use shoal_config::{Auto, ByteSize, Config, ConfigFile, LogLevel};
+use shoal_config::{Auto, ByteSize, Config, ConfigFile, LogLevel, PrivateAddresses};
 use shoal_runtime::failure::Failure;
 
 #[derive(Parser)]
@@ -161,7 +161,7 @@ fn mochi_keeps_all_frontends_and_what_invert_means() {
     assert_eq!(shown(&config.access.clients_deny), "-OP1011 OP1011");
     assert_eq!(shown(&config.access.torrents_allow), "/etc/shoal/torrents_allow");
     assert_eq!(shown(&config.access.torrents_deny), "/srv/torrents");
-    assert_eq!(config.address.private.spelling(), "refuse");
+    assert_eq!(config.address.private, Auto::Set(PrivateAddresses::Refuse));
     assert!(config.tokens.scrapes);
 }
 

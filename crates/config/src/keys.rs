@@ -6,6 +6,7 @@
 mod access;
 mod acme;
 mod announce;
+mod bans;
 mod cluster;
 mod http;
 mod limits;
@@ -18,10 +19,11 @@ mod webtorrent;
 pub use access::{AccessConfig, FetchConfig, TokensConfig};
 pub use acme::AcmeConfig;
 pub use announce::{AddressConfig, AnnounceConfig, ConnectionIdConfig};
+pub use bans::BansConfig;
 pub use cluster::ClusterConfig;
 pub use http::{HttpConfig, ProxyConfig, TlsConfig};
 pub use limits::LimitsConfig;
-pub use operator::{ControlConfig, LogConfig, StatisticsConfig};
+pub use operator::{ControlConfig, HomeConfig, LogConfig, StatisticsConfig};
 pub use process::{MemoryConfig, ProcessConfig, WorkersConfig};
 pub use store::{StateConfig, StoreConfig};
 pub use udp::{UdpConfig, XdpConfig};
@@ -41,6 +43,9 @@ const TLS_PORT: u16 = 443;
 
 /// The directory of the state of a tracker that obtains certificates, as packages create it.
 const STATE_PATH: &str = "/var/lib/shoal";
+
+/// The name of the file of bans among the files of the state.
+const BANS_FILE: &str = "bans";
 
 /// The maximum number of addresses in each list of listeners. Each worker opens a socket for each address.
 pub const LISTEN_ADDRESSES_MAX: usize = 16;
@@ -64,6 +69,7 @@ sections! {
     tokens: TokensConfig,
     fetch: FetchConfig,
     limits: LimitsConfig,
+    bans: BansConfig,
     memory: MemoryConfig,
     store: StoreConfig,
     process: ProcessConfig,
@@ -71,6 +77,7 @@ sections! {
     cluster: ClusterConfig,
     control: ControlConfig,
     statistics: StatisticsConfig,
+    home: HomeConfig,
     log: LogConfig,
 }
 
@@ -83,6 +90,12 @@ impl Config {
     /// Returns whether the tracker shares lists, bans, limits and keys with the other nodes of its cluster.
     pub const fn shares_state(&self) -> bool {
         self.is_node() && self.cluster.shared_state
+    }
+
+    /// Returns the file of the bans: `access.bans_file`, or else the one among the files of the state.
+    pub fn bans_file(&self) -> Option<PathBuf> {
+        let of_state = || self.state.path.as_ref().map(|state| state.join(BANS_FILE));
+        self.access.bans_file.clone().or_else(of_state)
     }
 
     /// Returns whether the tracker obtains a certificate by itself.

@@ -22,10 +22,10 @@ mod values;
 
 pub use draft::{Contradiction, Draft, Setting};
 pub use keys::{
-    AccessConfig, AcmeConfig, AddressConfig, AnnounceConfig, ClusterConfig, Config, ConnectionIdConfig,
-    ControlConfig, FetchConfig, HttpConfig, LISTEN_ADDRESSES_MAX, LimitsConfig, LogConfig, MemoryConfig,
-    ProcessConfig, ProxyConfig, StateConfig, StatisticsConfig, StoreConfig, TlsConfig, TokensConfig,
-    UdpConfig, WebTorrentConfig, WorkersConfig, XdpConfig,
+    AccessConfig, AcmeConfig, AddressConfig, AnnounceConfig, BansConfig, ClusterConfig, Config,
+    ConnectionIdConfig, ControlConfig, FetchConfig, HomeConfig, HttpConfig, LISTEN_ADDRESSES_MAX,
+    LimitsConfig, LogConfig, MemoryConfig, ProcessConfig, ProxyConfig, StateConfig, StatisticsConfig,
+    StoreConfig, TlsConfig, TokensConfig, UdpConfig, WebTorrentConfig, WorkersConfig, XdpConfig,
 };
 pub use print::{default_toml, environment_names, page_markdown, section_toml, short_toml};
 pub use problem::{Problem, Problems, Provenance};
@@ -33,10 +33,10 @@ pub use read::{ConfigFile, Overrides, is_shared, nearest, read, read_with, rerea
 pub use reload::{Differences, Reloaded};
 pub use uses::Use;
 pub use values::{
-    AccessLogTarget, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader, ClusterName,
-    DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel, LoggedAddresses, Name,
-    NatsServer, OpentrackerMode, Origin, PrivateAddresses, SecretKey, SourceUrl, StreamName, Trusted,
-    XdpMode,
+    AccessLogTarget, AnnounceUrl, Auto, BlocklistField, ByteSize, CLUSTER_NAME_BYTES_MAX, ClientHeader,
+    ClusterName, DatagramBackend, HostName, InterfaceName, ListSource, Listen, LogFormat, LogLevel,
+    LoggedAddresses, Name, NatsServer, OpentrackerMode, Origin, PageText, PrivateAddresses, SecretKey,
+    SourceUrl, StreamName, Trusted, XdpMode,
 };
 
 /// The prefix of the tracker's environment variables.

@@ -45,6 +45,8 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         all_torrents_are_published_once,
         urls_have_a_folder,
         share_needs_peers_per_address,
+        a_home_page_tells_where_to_announce,
+        first_ban_is_not_the_longest,
         one_shape_of_statistics,
         control_key_has_certificate,
         group_has_user,
@@ -62,6 +64,16 @@ fn listen_at_all(config: &Config) -> Option<Conflict> {
     (!listens).then(|| Conflict {
         keys: &["udp.listen", "http.listen", "tls.listen"],
         fault: "the tracker would listen nowhere; at least one of these keys must name an address".to_owned(),
+    })
+}
+
+fn a_home_page_tells_where_to_announce(config: &Config) -> Option<Conflict> {
+    let home = &config.home;
+    (home.page && home.file.is_none() && home.urls.is_empty()).then(|| Conflict {
+        keys: &["home.page", "home.urls"],
+        fault: "the page would not tell where to announce; home.urls must name at least one URL, such as \
+                \"udp://tracker.example:6969/announce\", or home.file a page of your own"
+            .to_owned(),
     })
 }
 
@@ -342,6 +354,14 @@ fn urls_have_a_folder(config: &Config) -> Option<Conflict> {
         fault: "there is no place for the copies of URLs; folder must name a folder that the tracker may write to, such as \
                 \"/var/lib/shoal/fetched\""
             .to_owned(),
+    })
+}
+
+fn first_ban_is_not_the_longest(config: &Config) -> Option<Conflict> {
+    let (first_s, longest_s) = (config.bans.first_s, config.bans.longest_s);
+    (first_s > longest_s).then(|| Conflict {
+        keys: &["bans.first_s", "bans.longest_s"],
+        fault: format!("must be at most bans.longest_s, which is {longest_s}"),
     })
 }
 

@@ -12,13 +12,15 @@ pub enum Use {
     WebTorrent,
     /// The users of a site, known by their tokens.
     Private,
+    /// The clients of a local network.
+    Lan,
     /// Tests of clients and of other programs.
     Laboratory,
 }
 
 impl Use {
     /// All uses.
-    pub const ALL: [Self; 4] = [Self::Public, Self::WebTorrent, Self::Private, Self::Laboratory];
+    pub const ALL: [Self; 5] = [Self::Public, Self::WebTorrent, Self::Private, Self::Lan, Self::Laboratory];
 
     /// Returns the name.
     pub const fn name(self) -> &'static str {
@@ -26,6 +28,7 @@ impl Use {
             Self::Public => "public",
             Self::WebTorrent => "webtorrent",
             Self::Private => "private",
+            Self::Lan => "lan",
             Self::Laboratory => "laboratory",
         }
     }
@@ -41,6 +44,7 @@ impl Use {
             Self::Public => include_str!("uses/public.toml"),
             Self::WebTorrent => include_str!("uses/webtorrent.toml"),
             Self::Private => include_str!("uses/private.toml"),
+            Self::Lan => include_str!("uses/lan.toml"),
             Self::Laboratory => include_str!("uses/laboratory.toml"),
         }
     }

@@ -2,6 +2,7 @@
 
 mod access_log;
 mod blocklist;
+mod home;
 mod host;
 mod interface;
 mod name;
@@ -22,6 +23,7 @@ use crate::value::Value;
 
 pub use access_log::AccessLogTarget;
 pub use blocklist::BlocklistField;
+pub use home::{AnnounceUrl, PageText};
 pub use host::HostName;
 pub use interface::InterfaceName;
 pub use name::Name;

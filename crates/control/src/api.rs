@@ -12,6 +12,7 @@ mod document;
 mod drain;
 mod lists;
 mod log;
+mod pauses;
 mod reload;
 mod sources;
 mod state;
@@ -76,6 +77,7 @@ endpoints! {
     Reload: post "/access/reload" => access::reload,
     Read: get "/api/v1/bans" => bans::list,
     Admin: post "/api/v1/bans" => bans::set,
+    Admin: delete "/api/v1/bans" => bans::lift_earned,
     Admin: delete "/api/v1/bans/{network}" => bans::lift,
     Read: get "/api/v1/changes" => changes::changes,
     Read: get "/api/v1/cluster/values" => cluster::show,
@@ -91,6 +93,9 @@ endpoints! {
     Read: get "/api/v1/log" => log::show,
     Admin: put "/api/v1/log" => log::set,
     Read: get "/api/v1/openapi.json" => self::openapi,
+    Read: get "/api/v1/pauses" => pauses::list,
+    Admin: post "/api/v1/pauses" => pauses::pause,
+    Admin: post "/api/v1/pauses/resume" => pauses::resume,
     Admin: post "/api/v1/reload" => reload::reload,
     Admin: post "/api/v1/snapshot" => state::snapshot,
     Admin: get "/api/v1/sources/{address}" => sources::show,

@@ -1,7 +1,7 @@
 //! The record of changes by the control listener.
 //!
 //! Changes take the same paths as the operator's own. Entries of lists go into files, as `shoal access` writes them. A
-//! ban goes into its file, and so into the table of networks. A drain is a policy that refuses announces. All changes
+//! ban goes into its file, and so into the table of networks. A drain and a pause are policies that refuse announces. All changes
 //! run on a separate thread, one after another, because a file system can hang. Each is recorded before it is made.
 
 use axum::http::StatusCode;

@@ -14,6 +14,7 @@ mod api;
 mod audit;
 mod auth;
 mod body;
+pub mod carried;
 pub mod cluster;
 mod counters;
 pub mod drain;
@@ -21,10 +22,12 @@ mod extract;
 mod guard;
 mod health;
 pub mod insight;
+pub mod last_day;
 mod listener;
 pub mod metrics;
 pub mod operations;
 mod page;
+pub mod pause;
 mod problem;
 pub mod process;
 pub mod public_statistics;
@@ -79,13 +82,12 @@ pub struct Access {
 impl Control {
     /// Creates the state. A reload changes the tokens and the filter of the log.
     pub fn new(
-        sources: Sources,
+        sources: Arc<Sources>,
         operations: Arc<dyn Operations>,
         drain: Drain,
         (tokens, log): (Arc<Tokens>, LogFilter),
         holdings: Option<Arc<Holdings>>,
     ) -> Self {
-        let sources = Arc::new(sources);
         let latest = Arc::new(LatestStats::new(Arc::clone(&sources)));
         let connections = Arc::new(Connections::new(Arc::clone(&sources.control)));
         Self { sources, tokens, operations, drain, log, holdings, connections, latest }

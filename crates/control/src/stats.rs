@@ -19,7 +19,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::last_day::DayStats;
+use crate::pause::PausedPart;
+
 pub use cluster::{Cluster, ClusterNode, CreditStats, SharedStateStats};
+pub(crate) use collect::all_traffic;
 pub use collect::collect;
 
 /// Counts by name: the kind of a request, or a reason.
@@ -45,6 +49,10 @@ pub struct Stats {
     pub monotonic_ms: u64,
     /// Requests and replies of each protocol and family.
     pub traffic: Vec<Traffic>,
+    /// The requests of the last 24 hours.
+    pub last_day: DayStats,
+    /// The protocols and families that the operator has paused.
+    pub paused: Vec<PausedPart>,
     /// Error replies.
     pub refusals: Vec<Refusals>,
     /// Announces that were answered without registering the peer, by the limit that it would have exceeded.
@@ -75,6 +83,10 @@ pub struct Stats {
     pub lists: Vec<List>,
     /// The sources of all lists, in the order of the configuration.
     pub list_sources: Vec<ListSource>,
+    /// Sources with a ban that they have earned.
+    pub bans: u64,
+    /// The bans that sources have earned since the start, by cause.
+    pub bans_earned: CountMap,
     /// The reloads by SIGHUP, by outcome.
     pub reloads: BTreeMap<String, u64>,
     /// The node and the cluster, if the tracker is part of one.

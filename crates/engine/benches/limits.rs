@@ -107,7 +107,7 @@ fn main() -> ExitCode {
     config.limits.burst_s = 2;
     // Otherwise, peers beyond their limits would look like the others.
     config.limits.refuse_excess = true;
-    let stated = Limits::BYTES + HOLDINGS.bytes();
+    let stated = Limits::BYTES_MAX + HOLDINGS.bytes(u64::MAX);
     let before = resident_bytes();
     let rates = Arc::new(SourceRates::new(SECRET));
     let holdings = Holdings::new(HOLDINGS, [SECRET[0], SECRET[1]]).map(Arc::new);
@@ -168,7 +168,7 @@ fn flood_alone(limits: &Option<Limits>, holdings: Option<&Holdings>, size: &Size
     for number in 0..size.v6_sources + size.v4_sources {
         let ip = flooded(number, size, &mut rng);
         let now = at(u64::from(number) * 1000 / u64::from(size.many_per_s));
-        std::hint::black_box(limits.as_ref().is_some_and(|limits| limits.admit(ip, activity, now)));
+        std::hint::black_box(limits.as_ref().is_some_and(|limits| limits.admit(ip, activity, 1, now)));
         if let Some(holdings) = holdings {
             let source = holdings.hasher().source(ip);
             holdings.add_peer(source);

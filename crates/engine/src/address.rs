@@ -26,24 +26,59 @@ pub fn check(ip: IpAddr, private: PrivateAddresses) -> Result<(), Refusal> {
     }
 }
 
-/// Returns whether no single host has this canonical address: it is unspecified, multicast or broadcast.
+/// Returns whether no single host has this canonical address: it is unspecified, multicast, broadcast or reserved.
+///
+/// Addresses for documentation are not among these. They have no route, so no client proves to have one.
 #[inline]
 pub(crate) fn is_nowhere(ip: IpAddr) -> bool {
     match ip {
-        IpAddr::V4(ip) => match ip.octets()[0] {
-            // Nearly all addresses take this single comparison.
-            1..=223 => false,
-            // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination.
-            0 => true,
-            224.. => ip.is_multicast() || ip.is_broadcast(),
-        },
+        // RFC 1122, section 3.2.1.3: all of 0.0.0.0/8 is "this network", never a destination. Multicast begins at 224, and
+        // the addresses from 240 on are reserved (RFC 1112, section 4).
+        IpAddr::V4(ip) => !matches!(ip.octets()[0], 1..=223),
         IpAddr::V6(ip) => ip.is_unspecified() || ip.is_multicast(),
     }
 }
 
+/// The blocks of all private networks, with the lengths of their prefixes.
+pub(crate) const PRIVATE_V4: [([u8; 4], u8); 6] = [
+    ([10, 0, 0, 0], 8),
+    ([172, 16, 0, 0], 12),
+    ([192, 168, 0, 0], 16),
+    ([100, 64, 0, 0], 10),
+    ([127, 0, 0, 0], 8),
+    ([169, 254, 0, 0], 16),
+];
+pub(crate) const PRIVATE_V6: [([u16; 8], u8); 3] = [
+    ([0, 0, 0, 0, 0, 0, 0, 1], 128),
+    ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10),
+    ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7),
+];
+
+/// Whether an IPv4 address that begins with a byte may be private.
+const MAY_BE_PRIVATE: [bool; 256] = {
+    let mut may_be = [false; 256];
+    let first = [10, 100, 127, 169, 172, 192];
+    let mut index = 0;
+    while index < first.len() {
+        may_be[first[index]] = true;
+        index += 1;
+    }
+    may_be
+};
+
 /// Returns the private network of a canonical address, if only that network can reach it. Addresses of one block
 /// count as one network, since an address does not show where such a network ends.
+#[inline]
 pub fn private_network(ip: IpAddr) -> Option<PrivateNetwork> {
+    match ip {
+        // Nearly all addresses take this look-up alone.
+        IpAddr::V4(ip) if !MAY_BE_PRIVATE[usize::from(ip.octets()[0])] => None,
+        _ => block(ip),
+    }
+}
+
+#[inline(never)]
+fn block(ip: IpAddr) -> Option<PrivateNetwork> {
     match ip {
         IpAddr::V4(ip) => match ip.octets() {
             [10, ..] => Some(PrivateNetwork::Ten),
@@ -78,6 +113,8 @@ mod tests {
         "0.1.2.3",
         "224.0.0.1",
         "239.255.255.255",
+        "240.0.0.1",
+        "255.255.255.254",
         "255.255.255.255",
         "::",
         "ff02::1",
@@ -110,7 +147,6 @@ mod tests {
         "172.15.255.255",
         "172.32.0.0",
         "223.255.255.255",
-        "255.255.255.254",
         "2001:db8::1",
         "fec0::1",
         "2606:4700::1111",

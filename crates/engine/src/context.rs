@@ -13,12 +13,13 @@ use shoal_base::Delta;
 use crate::Now;
 use crate::access_log::{AccessLog, LoggedClient, Record};
 use crate::caller::Caller;
-use crate::counter::{Family, Kind, Outcome, Tally};
+use crate::counter::{Drop, Family, Kind, Outcome, Tally};
 use crate::credit::CreditRecorder;
 use crate::insight::Sampler;
 use crate::pace::Pace;
-use crate::policy::{Interval, Policy, Protocol};
+use crate::policy::{Gate, Interval, Policy, Protocol};
 use crate::replication::Recorder;
+use crate::watch::{Sighting, Watch};
 
 /// The policy of a responder, its randomness and its traces. `T` is a change of a peer, as other nodes are told it.
 #[derive(Debug)]
@@ -30,6 +31,10 @@ pub struct Context<T = Delta> {
     pub(crate) interval: Interval,
     pub(crate) tally: Tally,
     pub(crate) rng: fastrand::Rng,
+    /// Draws the announces that count towards limits.
+    pub(crate) gate: Gate,
+    /// The number of announces until the next one that is looked at, which [`Watch`](crate::watch::Watch) counts.
+    until_watched: u32,
     /// Takes samples of announces.
     pub sampler: Sampler,
     /// Records requests; `None` if they are not logged.
@@ -45,6 +50,8 @@ impl<T> Context<T> {
     /// worker needs its own seed; otherwise all workers hand out the same samples.
     pub fn new(protocol: Protocol, policy: Arc<Policy>, tally: Tally, rng: fastrand::Rng) -> Self {
         let pace = Pace::default();
+        // Clients see draws of `rng`, and none of the gate.
+        let gate = Gate::new(fastrand::Rng::with_seed(rng.clone().u64(..).rotate_left(32)));
         Self {
             protocol,
             interval: policy.interval(protocol, pace),
@@ -52,6 +59,8 @@ impl<T> Context<T> {
             pace,
             tally,
             rng,
+            gate,
+            until_watched: 1,
             sampler: Sampler::off(),
             access_log: None,
             recorder: None,
@@ -62,6 +71,41 @@ impl<T> Context<T> {
     pub(crate) fn set_policy(&mut self, policy: Arc<Policy>) {
         self.interval = policy.interval(self.protocol, self.pace);
         self.policy = policy;
+        self.until_watched = 1;
+    }
+
+    /// Returns the number of announces for which the present one stands if it is to be looked at, see
+    /// [`observe_announce`](Self::observe_announce), and 0 otherwise. No client can predict which ones are.
+    #[inline]
+    pub(crate) fn watched(&mut self) -> u32 {
+        self.until_watched -= 1;
+        if self.until_watched > 0 { 0 } else { self.draw_watched() }
+    }
+
+    #[inline(never)]
+    fn draw_watched(&mut self) -> u32 {
+        let distance = self.policy.watch().map_or(0, Watch::distance);
+        // Uniform around the mean.
+        self.until_watched = if distance == 0 { u32::MAX } else { self.rng.u32(1..2 * distance) };
+        distance
+    }
+
+    /// Counts an announce of the client at the canonical `ip` that was served, if it is to be looked at.
+    pub(crate) fn observe_announce(&mut self, ip: IpAddr, announce: Sighting<'_>, now: Now) {
+        let weight = self.watched();
+        if weight > 0 {
+            self.policy.observe(ip, announce, weight, now);
+        }
+    }
+
+    /// Returns whether the client at a canonical address has earned a ban, and if so, counts that it gets no reply.
+    #[inline]
+    pub(crate) fn drops_banned(&mut self, ip: IpAddr) -> bool {
+        let is_banned = self.policy.is_banned(ip);
+        if is_banned {
+            self.tally.drop(Family::of(ip), Drop::Banned);
+        }
+        is_banned
     }
 
     pub(crate) fn set_pace(&mut self, pace: Pace) {

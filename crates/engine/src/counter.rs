@@ -37,7 +37,7 @@ labels! {
         FullScrape = "full_scrape",
         /// A request for the published deny list (HTTP).
         Blocklist = "blocklist",
-        /// A request for the public statistics (HTTP).
+        /// A request for the public statistics or the home page (HTTP).
         Statistics = "statistics",
         /// A request that the protocol does not define.
         Other = "other",
@@ -45,7 +45,7 @@ labels! {
 }
 
 labels! {
-    /// Why a datagram gets no reply. Over HTTP, every request gets one.
+    /// Why a datagram gets no reply. Over HTTP and WebTorrent, every request gets one, except those of banned sources.
     pub enum Drop {
         /// The datagram is shorter than its action requires.
         Truncated = "truncated",
@@ -59,6 +59,8 @@ labels! {
         RateLimited = "rate_limited",
         /// No reply can be sent to the source: it has port 0, or an unspecified, multicast or broadcast address.
         UnanswerableSource = "unanswerable_source",
+        /// The source has earned a ban. Over TCP, its connection is closed.
+        Banned = "banned",
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use shoal_access::token::Url;
 use shoal_access::torrents::{Publication, TorrentLists};
-use shoal_base::{Counts, InfoHash, Transfer};
+use shoal_base::{Counts, InfoHash, PeerChange, Transfer};
 use shoal_config::OpentrackerMode;
 use shoal_store::Store;
 use shoal_wire::http::query::{AnnounceQuery, QueryError, ScrapeQuery, transferred};
@@ -35,6 +35,7 @@ use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::{Shown, SocketToken};
+use crate::watch::Sighting;
 
 /// Maximum number of info hashes in the reply to a scrape. An 8 KiB request holds fewer, so clients meet that limit
 /// first. Further hashes are left out; the keys of the reply show which hashes are answered.
@@ -86,6 +87,7 @@ impl Responder {
         let before = body.len();
         let announce = match AnnounceQuery::decode(url.query) {
             Err(error) => {
+                self.observe_malformed(ip, now);
                 self.fail_query(family, Kind::Announce, error, body);
                 let outcome = Outcome::Refused(Refusal::BadQuery);
                 return self.log(Some(ip), Kind::Announce, outcome, |_| body.len() - before);
@@ -123,13 +125,14 @@ impl Responder {
         self.context.tally.request(family, kind);
         let before = body.len();
         if let Err(error) = self.read_scrape(url.query) {
+            self.observe_malformed(ip, now);
             self.fail_query(family, kind, error, body);
             let outcome = Outcome::Refused(Refusal::BadQuery);
             return self.log(Some(ip), kind, outcome, |_| body.len() - before);
         }
         let torrents = Torrents::Named(&self.info_hashes);
         let admitted = match kind {
-            Kind::FullScrape => Err(Refusal::FullScrapeOff),
+            Kind::FullScrape => Err(Refusal::FullScrapeOff.into()),
             _ => {
                 let request =
                     ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
@@ -142,9 +145,9 @@ impl Responder {
                 self.context.tally.reply(family, kind, Outcome::Ok);
                 Outcome::Ok
             }
-            Err(refusal) => {
-                self.fail(family, kind, refusal, body);
-                Outcome::Refused(refusal)
+            Err(refused) => {
+                self.fail(family, kind, refused, body);
+                Outcome::Refused(refused.refusal)
             }
         };
         let (first, torrents) = (self.info_hashes.first().copied(), self.info_hashes.len());
@@ -163,7 +166,7 @@ impl Responder {
 
     /// Decides about a scrape of all torrents by the client at the canonical `ip`. The error says why the scrape is
     /// refused.
-    pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
+    pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refused> {
         let torrents = Torrents::All;
         let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
         self.context.policy.admit_scrape(&request, self.context.pace, now)
@@ -173,6 +176,26 @@ impl Responder {
     /// [`Refusal::RateLimited`] if its source does so too often.
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         self.context.policy.limit(ip, activity, now)
+    }
+
+    /// Returns whether any source has a ban that it has earned.
+    pub fn has_bans(&self) -> bool {
+        self.context.policy.has_bans()
+    }
+
+    /// Returns whether the client at the canonical `ip` has earned a ban, and if so, counts that it gets no reply.
+    pub fn drops_banned(&mut self, ip: IpAddr) -> bool {
+        self.context.drops_banned(ip)
+    }
+
+    /// Returns whether the client at the canonical `ip` has earned a ban.
+    pub fn is_banned(&self, ip: IpAddr) -> bool {
+        self.context.policy.is_banned(ip)
+    }
+
+    /// Counts a request of the client at the canonical `ip` that cannot be understood.
+    pub fn observe_malformed(&self, ip: IpAddr, now: Now) {
+        self.context.policy.observe(ip, Sighting::Malformed, 1, now);
     }
 
     /// Reads the token in the request that opens a WebSocket, see [`Policy::read_socket_token`]. The error says why the
@@ -242,7 +265,9 @@ impl Responder {
     }
 
     /// Refuses a request for a reason outside of its query. A client with an unknown address counts as IPv4.
-    pub fn refuse(&mut self, ip: Option<IpAddr>, refusal: Refusal, body: &mut Vec<u8>) {
+    pub fn refuse(&mut self, ip: Option<IpAddr>, refused: impl Into<Refused>, body: &mut Vec<u8>) {
+        let refused = refused.into();
+        let refusal = refused.refusal;
         let family = ip.map_or(Family::V4, Family::of);
         let kind = match refusal {
             Refusal::FullScrapeOff | Refusal::TooManyScrapes => Kind::FullScrape,
@@ -250,7 +275,7 @@ impl Responder {
         };
         self.context.tally.request(family, kind);
         let before = body.len();
-        self.fail(family, kind, refusal, body);
+        self.fail(family, kind, refused, body);
         self.log(ip, kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
@@ -270,6 +295,7 @@ impl Responder {
             left_bytes: announce.left_bytes.and_then(|left| i64::try_from(left).ok()),
             numwant: announce.numwant,
             shown: Shown::Url(url),
+            drawn: self.context.gate.draw(),
             ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
         let decision = self.context.policy.admit(&request, now)?;
@@ -286,6 +312,9 @@ impl Responder {
             let transfer = Transfer { uploaded, downloaded, left: announce.left_bytes };
             credit.record(&context.policy, &request, transfer, now);
         }
+        let peer = announce.peer_id.as_ref().map(|peer_id| (info_hash, announce.port, peer_id));
+        let has_joined = given.change == PeerChange::Joined;
+        context.observe_announce(ip, Sighting::Announce { has_joined, peer }, now);
         if context.sampler.is_due() {
             context.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
         }
@@ -358,7 +387,7 @@ impl Responder {
     fn fail(&mut self, family: Family, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
         let refused = refused.into();
         let refusal = refused.refusal;
-        let retry_in = refusal.retry_in_minutes().map(RetryIn::Minutes);
+        let retry_in = self.context.policy.retry_in_minutes(refused).map(RetryIn::Minutes);
         reply::failure(self.context.policy.message(refused), retry_in, body);
         self.context.tally.reply(family, kind, Outcome::Refused(refusal));
     }

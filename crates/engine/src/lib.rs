@@ -26,8 +26,10 @@ pub mod policy;
 pub mod processing;
 pub mod refusal;
 pub mod replication;
+pub mod suspension;
 pub mod tokens;
 pub mod udp;
+pub mod watch;
 pub mod webtorrent;
 
 /// The clock readings of one batch. The owner of the clocks reads them once for the whole batch.

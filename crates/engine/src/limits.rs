@@ -4,18 +4,29 @@
 //! customers or one attacker, so these have wider limits ([`shoal_base::source::Width`]). All of them have buckets in
 //! one table of a fixed size ([`shoal_base::source::Rates`]), which all workers share and a reload keeps.
 //!
-//! Without limits, a request costs one branch. With limits, the lines of a batch of datagrams are prefetched.
+//! Without limits, a request costs one branch. With limits of large bursts, a random sample of the requests counts for all
+//! ([`crate::policy::Gate`]), except those of sources near their limit ([`Limits::weight`]). With smaller ones each request
+//! counts, and the lines of a batch of datagrams are prefetched.
+
+mod exact;
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use shoal_access::networks::{Network, NetworkTable};
-use shoal_base::source::{Level, Rate, Rates, Width};
+use shoal_base::source::{Level, Rate, Rates, Taken, Width};
+use shoal_base::{InfoHash, PeerId};
 use shoal_config::LimitsConfig;
 
 use crate::Now;
+use crate::limits::exact::ExactSources;
 use crate::policy::Protocol;
+use crate::watch::{Cause, PeerIds, Suspect, Suspects};
+
+/// The smallest burst that is counted by samples. Half of it is, the other half exactly. A sampled count of half of this
+/// burst is wrong by 2 % of the burst, as a standard deviation; larger bursts by less.
+const SAMPLED_BURST_MIN: u64 = 32_768;
 
 /// The networks of an IPv6 address that have limits.
 const WIDTHS_V6: [Width; Width::OF_CUSTOMER] = [Width::Source, Width::Home, Width::Site];
@@ -31,10 +42,17 @@ pub enum Activity {
     TcpConnect,
     /// A token with a wrong signature.
     BadToken,
+    /// Something that earns a ban if it is done too often.
+    Earns(Cause),
+    /// The record that a source has earned a ban.
+    Suspected,
 }
 
+/// The time in which a source is recorded once that has earned a ban. By then, it usually has the ban.
+const TOLD_NS: u64 = 500_000_000;
+
 impl Activity {
-    const COUNT: usize = Protocol::ALL.len() + 3;
+    const COUNT: usize = Protocol::ALL.len() + 4 + Cause::ALL.len();
 
     const fn index(self) -> usize {
         match self {
@@ -42,6 +60,8 @@ impl Activity {
             Self::UdpConnect => Protocol::ALL.len(),
             Self::TcpConnect => Protocol::ALL.len() + 1,
             Self::BadToken => Protocol::ALL.len() + 2,
+            Self::Suspected => Protocol::ALL.len() + 3,
+            Self::Earns(cause) => Protocol::ALL.len() + 4 + cause as usize,
         }
     }
 }
@@ -51,6 +71,9 @@ impl Activity {
 pub struct SourceRates {
     key: [u64; 4],
     rates: Rates,
+    exact: Arc<ExactSources>,
+    peer_ids: PeerIds,
+    suspects: Suspects,
 }
 
 impl fmt::Debug for SourceRates {
@@ -60,17 +83,37 @@ impl fmt::Debug for SourceRates {
 }
 
 impl SourceRates {
-    /// Creates full buckets for all sources. They take [`Limits::BYTES`].
+    /// Creates full buckets for all sources. They take at most [`Limits::BYTES_MAX`].
     pub fn new(key: [u64; 4]) -> Self {
-        Self { key, rates: Rates::default() }
+        Self::with_bytes(key, Limits::BYTES_MAX)
+    }
+
+    /// Creates full buckets for all sources that take at most this much memory, see [`Limits::bytes`].
+    pub fn with_bytes(key: [u64; 4], bytes: usize) -> Self {
+        let rates = Rates::with_bytes(bytes.saturating_sub(ExactSources::BYTES + PeerIds::BYTES));
+        let (peer_ids, suspects) = (PeerIds::default(), Suspects::default());
+        Self { key, rates, exact: Arc::new(ExactSources::new(key[3])), peer_ids, suspects }
     }
 
     /// Takes a token from the buckets of the client at a canonical address. Returns false if one is empty.
     #[inline]
     pub(crate) fn take(&self, ip: IpAddr, activity: Activity, rate: Rate, now: Now) -> bool {
+        self.take_several(ip, activity, rate, 1, now).is_admitted
+    }
+
+    #[inline]
+    pub(crate) fn take_several(
+        &self,
+        ip: IpAddr,
+        activity: Activity,
+        rate: Rate,
+        tokens: u32,
+        now: Now,
+    ) -> Taken {
+        let now_ns = now.monotonic_ns();
         match ip {
-            IpAddr::V4(ip) => self.rates.take(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
-            IpAddr::V6(ip) => self.rates.take(self.buckets_v6(ip, activity, rate), now.monotonic_ns()),
+            IpAddr::V4(ip) => self.rates.take(self.buckets_v4(ip, activity, rate), tokens, now_ns),
+            IpAddr::V6(ip) => self.rates.take(self.buckets_v6(ip, activity, rate), tokens, now_ns),
         }
     }
 
@@ -80,6 +123,69 @@ impl SourceRates {
             IpAddr::V4(ip) => self.rates.level(self.buckets_v4(ip, activity, rate), now.monotonic_ns()),
             IpAddr::V6(ip) => self.rates.level(self.buckets_v6(ip, activity, rate), now.monotonic_ns()),
         }
+    }
+
+    /// Records that a bucket of the client at a canonical address is empty: the source, or the wider network whose sources
+    /// have emptied it together, has earned a ban. The bucket stays empty, so what the source does until it is banned
+    /// takes nothing from wider networks. Records a network at most once in [`TOLD_NS`].
+    pub(crate) fn suspect(&self, ip: IpAddr, cause: Cause, (rate, weight): (Rate, u32), now: Now) {
+        let (activity, now_ns) = (Activity::Earns(cause), now.monotonic_ns());
+        let is_empty = |(hash, rate): (u64, Rate)| {
+            self.rates.level([(hash, rate.weighted(weight))], now_ns) == Level::Empty
+        };
+        let (bits, network) = match ip {
+            IpAddr::V4(ip) => (u32::BITS, u32::from(ip).into()),
+            IpAddr::V6(ip) => {
+                let widths =
+                    WIDTHS_V6.map(Width::prefix_v6).into_iter().zip(self.buckets_v6(ip, activity, rate));
+                let Some((bits, _)) = widths.rev().find(|(_, bucket)| is_empty(*bucket)) else { return };
+                (bits, network(u128::from(ip), bits))
+            }
+        };
+        let told = (self.hash(network, bits, Activity::Suspected), Rate::per(1, TOLD_NS));
+        if self.rates.take([told], 1, now_ns).is_admitted {
+            self.suspects.add(Suspect::new(ip, bits, cause));
+        }
+    }
+
+    /// Fills the buckets by which a network has earned a ban, so that it does not earn the next one at once.
+    pub fn forgive(&self, ip: IpAddr, prefix_length: u8) {
+        let bits = u32::from(prefix_length);
+        let network = match ip {
+            IpAddr::V4(ip) => u32::from(ip).into(),
+            IpAddr::V6(_) if !(1..=u64::BITS).contains(&bits) => return,
+            IpAddr::V6(ip) => network(u128::from(ip), bits),
+        };
+        for cause in Cause::ALL {
+            self.rates.refill(self.hash(network, bits, Activity::Earns(cause)));
+        }
+    }
+
+    /// Takes the sources that have earned a ban since the last call.
+    pub fn take_suspects(&self) -> Vec<Suspect> {
+        self.suspects.take()
+    }
+
+    /// Records the peer id of a client in a torrent. Returns whether the client had another one.
+    pub(crate) fn changes_peer_id(
+        &self,
+        client: (IpAddr, u16),
+        info_hash: &InfoHash,
+        peer_id: &PeerId,
+    ) -> bool {
+        let (ip, port) = client;
+        let [k0, k1, k2, k3] = self.key;
+        let (upper, lower) = match ip {
+            IpAddr::V4(ip) => (0, u32::from(ip).into()),
+            #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+            IpAddr::V6(ip) => ((u128::from(ip) >> 64) as u64, u128::from(ip) as u64),
+        };
+        let [a, b] = words(&info_hash.0);
+        let of_client = fold(upper ^ k0, k1 | 1) ^ fold(lower ^ k2, k3 | 1) ^ u64::from(port);
+        let key = fold(of_client ^ a, k1 | 1) ^ fold(b ^ k3, k0 | 1);
+        let [a, b] = words(&peer_id.0);
+        let of_id = fold(a ^ k2, k1 | 1) ^ fold(b ^ k0, k3 | 1);
+        self.peer_ids.replace(fold(key ^ k1, k2 | 1), fold(of_id ^ k3, k0 | 1))
     }
 
     #[inline]
@@ -103,6 +209,25 @@ impl SourceRates {
     }
 }
 
+/// Returns the bytes of a hash or an id as two numbers that differ if the bytes differ in their first or last eight bytes,
+/// or in the four between.
+fn words(bytes: &[u8; 20]) -> [u64; 2] {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let number = |index: usize| chunks.get(index).map_or(0, |chunk| u64::from_le_bytes(*chunk));
+    let rest = rest.first_chunk::<4>().map_or(0, |rest| u32::from_le_bytes(*rest));
+    [number(0) ^ u64::from(rest).rotate_left(17), number(1) ^ u64::from(rest).rotate_left(40)]
+}
+
+/// Returns the widest network around a client that has a limit.
+#[inline]
+fn widest(ip: IpAddr) -> u64 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        // No /48 of IPv6 unicast looks like an IPv4 address.
+        IpAddr::V6(ip) => network(u128::from(ip), Width::Site.prefix_v6()),
+    }
+}
+
 /// Combines the two halves of a product.
 #[inline]
 const fn fold(a: u64, b: u64) -> u64 {
@@ -117,6 +242,10 @@ const fn fold(a: u64, b: u64) -> u64 {
 pub struct Limits {
     sources: Arc<SourceRates>,
     rates: [Option<Rate>; Activity::COUNT],
+    /// Whether requests of each protocol may be counted by samples.
+    is_sampled: [bool; Protocol::ALL.len()],
+    /// The sources of which each request counts nevertheless.
+    exact: Arc<ExactSources>,
     /// Serves the networks without limits.
     exempt: Option<Arc<NetworkTable>>,
     /// Whether UDP requests beyond the limit get no reply.
@@ -124,8 +253,19 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The memory of the limits of all sources, in bytes. Any set limit takes all of it.
-    pub const BYTES: usize = Rates::BYTES;
+    /// The largest memory of the limits of all sources, in bytes. Any set limit takes all of it.
+    pub const BYTES_MAX: usize = Rates::BYTES_MAX + ExactSources::BYTES + PeerIds::BYTES;
+
+    /// Returns the memory of the limits in a process that may take `memory_bytes_max`: the largest, or else a sixteenth of
+    /// the process, but at least 1 MiB. With less memory, more sources near their limits share their buckets.
+    pub const fn bytes(memory_bytes_max: u64) -> usize {
+        const PART: u64 = 16;
+        let mut of_rates = Rates::BYTES_MAX;
+        while of_rates > 1 << 20 && of_rates as u64 > memory_bytes_max / PART {
+            of_rates /= 2;
+        }
+        of_rates + ExactSources::BYTES + PeerIds::BYTES
+    }
 
     /// Returns whether any limit is set.
     pub fn are_set(config: &LimitsConfig) -> bool {
@@ -138,7 +278,12 @@ impl Limits {
     }
 
     fn new(config: &LimitsConfig, sources: Arc<SourceRates>) -> Self {
-        Self { sources, rates: rates(config), exempt: exempt(config), udp_silent: config.udp_silent }
+        let rates = rates(config);
+        let is_sampled = Protocol::ALL
+            .map(|protocol| rates[protocol as usize].is_none_or(|rate| rate.burst() >= SAMPLED_BURST_MIN));
+        let exact = Arc::clone(&sources.exact);
+        let (exempt, udp_silent) = (exempt(config), config.udp_silent);
+        Self { sources, rates, is_sampled, exact, exempt, udp_silent }
     }
 
     /// Returns the recent activity of the sources.
@@ -151,15 +296,46 @@ impl Limits {
         self.udp_silent
     }
 
-    /// Returns whether the client at a canonical address may do something now, and if so, counts it. Not inlined, so
-    /// that trackers without limits pay nothing for it.
+    /// Returns the rate of an activity, if it has a limit.
+    pub(crate) const fn rate(&self, activity: Activity) -> Option<Rate> {
+        self.rates[activity.index()]
+    }
+
+    /// Returns the number of requests for which a request of the client at a canonical address counts: the `drawn` one, or 1 if
+    /// each request of its source has to count. That holds for small bursts, and for any source that has used half of a
+    /// burst. A limit is therefore exact where it refuses, and an honest source meets none by an unlucky draw.
+    #[inline]
+    pub(crate) fn weight(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> u32 {
+        let is_sampled = self.is_sampled[protocol as usize];
+        if is_sampled && !self.exact.contain(widest(ip), now.monotonic_s) { drawn } else { 1 }
+    }
+
+    /// Returns whether an activity has a limit.
+    #[inline]
+    pub(crate) const fn has(&self, activity: Activity) -> bool {
+        self.rates[activity.index()].is_some()
+    }
+
+    /// Returns whether each request of a protocol counts.
+    pub(crate) const fn is_exact(&self, protocol: Protocol) -> bool {
+        !self.is_sampled[protocol as usize]
+    }
+
+    /// Returns whether the client at a canonical address may do something now, and if so, counts it as often as `weight` says.
+    /// Not inlined, so that trackers without limits pay nothing for it.
     #[inline(never)]
-    pub fn admit(&self, ip: IpAddr, activity: Activity, now: Now) -> bool {
+    pub fn admit(&self, ip: IpAddr, activity: Activity, weight: u32, now: Now) -> bool {
         let Some(rate) = self.rates[activity.index()] else { return true };
         if self.exempt.as_ref().is_some_and(|exempt| exempt.serves(ip)) {
             return true;
         }
-        self.sources.take(ip, activity, rate, now)
+        let taken = self.sources.take_several(ip, activity, rate, weight, now);
+        if matches!(activity, Activity::Request(protocol) if self.is_sampled[protocol as usize])
+            && taken.half_full_ns > now.monotonic_ns()
+        {
+            self.exact.add(widest(ip), taken.half_full_ns);
+        }
+        taken.is_admitted
     }
 
     /// Returns the rest of the client's rate at a canonical address, or `None` if it has no limit.
@@ -244,7 +420,7 @@ mod tests {
 
     /// Returns how many of 100 requests are admitted, each from the next address.
     fn admitted(limits: &Limits, activity: Activity, ip: impl Fn(u16) -> String) -> usize {
-        (0..100).filter(|&number| limits.admit(ip(number).parse().unwrap(), activity, at_ms(5000))).count()
+        (0..100).filter(|&number| limits.admit(ip(number).parse().unwrap(), activity, 1, at_ms(5000))).count()
     }
 
     #[test]
@@ -285,9 +461,9 @@ mod tests {
         let limits = limits(|_| {});
         let ip: IpAddr = "192.0.2.1".parse().unwrap();
         assert_eq!(admitted(&limits, UDP, |_| ip.to_string()), 4);
-        assert!(!limits.admit(ip, UDP, at_ms(5999)));
-        assert!(limits.admit(ip, UDP, at_ms(6000)) && !limits.admit(ip, UDP, at_ms(6000)));
-        let later = (0..100).filter(|_| limits.admit(ip, UDP, at_ms(60_000))).count();
+        assert!(!limits.admit(ip, UDP, 1, at_ms(5999)));
+        assert!(limits.admit(ip, UDP, 1, at_ms(6000)) && !limits.admit(ip, UDP, 1, at_ms(6000)));
+        let later = (0..100).filter(|_| limits.admit(ip, UDP, 1, at_ms(60_000))).count();
         assert_eq!(later, 4);
     }
 

@@ -11,6 +11,8 @@
 //! A client at port 0 receives peers of the swarm but is not registered: it accepts no connections but makes some.
 //! The claimed address (`ip`) is never part of a request.
 
+mod gate;
+
 use core::net::IpAddr;
 use std::sync::Arc;
 
@@ -20,14 +22,18 @@ use shoal_access::ports::PortSet;
 use shoal_access::token::Url;
 use shoal_base::metrics::labels;
 use shoal_base::{Action, Event, InfoHash, PeerId};
-use shoal_config::{Config, PrivateAddresses};
+use shoal_config::{Auto, Config, PrivateAddresses};
 use shoal_store::PrivateNetwork;
 
 use crate::limits::{self, Activity, Limits, SourceRates};
 use crate::pace::{Overload, Pace};
-use crate::refusal::{Refusal, Refused};
+use crate::refusal::{Refusal, Refused, Words};
+use crate::suspension::Suspension;
 use crate::tokens::{Shown, SocketToken, Tokens};
+use crate::watch::{Sighting, Watch};
 use crate::{Now, address};
+
+pub use gate::Gate;
 
 labels! {
     /// The protocol of a request, with or without TLS.
@@ -42,18 +48,23 @@ labels! {
 }
 
 /// The operator's rules.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Policy {
     config: Config,
+    private_addresses: PrivateAddresses,
+    /// Whether all addresses of the tracker itself are private.
+    is_host_private: bool,
     access: Option<Arc<Access>>,
     /// Whether the lists permit every torrent that has a swarm in the store.
     permits_swarms: bool,
-    /// Whether clients should leave this tracker.
-    is_draining: bool,
+    /// What is out of service, if anything is.
+    suspension: Option<Arc<Suspension>>,
     limits: Option<Limits>,
     tokens: Option<Arc<Tokens>>,
     /// Serves the networks whose peers have no limits, if there are any.
     exempt: Option<Arc<NetworkTable>>,
+    /// The rules about what earns a ban, if anything does.
+    watch: Option<Arc<Watch>>,
 }
 
 /// An announce, in terms that all protocols share.
@@ -83,6 +94,8 @@ pub struct Request<'r> {
     /// policy [permits all swarms](Policy::permits_swarms). The front end looks for the swarm anyway, which saves
     /// most look-ups in lists.
     pub is_torrent_checked_later: bool,
+    /// The number of requests for which this one counts towards limits, as the [`Gate`] of the front end has drawn it.
+    pub drawn: u32,
 }
 
 impl<'r> Request<'r> {
@@ -101,6 +114,7 @@ impl<'r> Request<'r> {
             numwant: None,
             shown,
             is_torrent_checked_later: false,
+            drawn: 1,
         }
     }
 }
@@ -176,31 +190,71 @@ impl Terms {
     }
 }
 
+impl Default for Policy {
+    fn default() -> Self {
+        Self::new(Config::default())
+    }
+}
+
 impl Policy {
     /// Creates the policy of a configuration, without lists.
     pub fn new(config: Config) -> Self {
         let exempt = limits::exempt(&config.limits);
         Self {
+            private_addresses: private_addresses(&config, false),
+            is_host_private: false,
             config,
             access: None,
             permits_swarms: false,
-            is_draining: false,
+            suspension: None,
             limits: None,
             tokens: None,
             exempt,
+            watch: None,
         }
+    }
+
+    /// Returns the policy of a tracker whose own addresses are all private, or are not. `address.private` may follow from it.
+    #[must_use]
+    pub fn with_private_host(self, is_host_private: bool) -> Self {
+        let private_addresses = private_addresses(&self.config, is_host_private);
+        Self { private_addresses, is_host_private, ..self }
+    }
+
+    /// Returns whether all addresses of the tracker itself are private.
+    pub const fn is_host_private(&self) -> bool {
+        self.is_host_private
+    }
+
+    /// Returns how clients with private addresses are served.
+    pub const fn private_addresses(&self) -> PrivateAddresses {
+        self.private_addresses
     }
 
     /// Returns the policy with draining on or off. While draining, it refuses all announces except those of leaving
     /// clients.
     #[must_use]
     pub fn with_draining(self, is_draining: bool) -> Self {
-        Self { is_draining, ..self }
+        self.suspend(|suspension| suspension.is_draining = is_draining)
     }
 
-    /// Returns whether the policy refuses all announces except those of leaving clients.
-    pub const fn is_draining(&self) -> bool {
-        self.is_draining
+    /// Returns the policy with a change of what is out of service.
+    #[must_use]
+    pub fn suspend(self, change: impl FnOnce(&mut Suspension)) -> Self {
+        let mut suspension = self.suspension.as_deref().cloned().unwrap_or_default();
+        change(&mut suspension);
+        Self { suspension: (!suspension.is_empty()).then(|| Arc::new(suspension)), ..self }
+    }
+
+    /// Returns the policy with the same out of service as in another one.
+    #[must_use]
+    pub fn with_suspension_of(self, other: &Self) -> Self {
+        Self { suspension: other.suspension.clone(), ..self }
+    }
+
+    /// Returns what is out of service, if anything is.
+    pub fn suspension(&self) -> Option<&Suspension> {
+        self.suspension.as_deref()
     }
 
     /// Returns the policy with other lists.
@@ -231,8 +285,19 @@ impl Policy {
 
     /// Returns the text of a refusal for the client to show: the operator's own words, if any.
     pub fn message(&self, refused: Refused) -> &str {
-        let words = refused.reason.and_then(|reason| self.access()?.reason(reason));
+        let words = refused.reason.and_then(|words| match words {
+            Words::Rule(reason) => self.access()?.reason(reason),
+            Words::Pause(part) => self.suspension()?.pause(part).map(|pause| pause.message()),
+        });
         words.unwrap_or(refused.refusal.message())
+    }
+
+    /// Returns the number of minutes after which a refused client should try again, if time alone may change the answer.
+    pub fn retry_in_minutes(&self, refused: Refused) -> Option<u32> {
+        match refused.reason {
+            Some(Words::Pause(part)) => self.suspension()?.pause(part).map(|pause| pause.retry_in_minutes),
+            _ => refused.refusal.retry_in_minutes(),
+        }
     }
 
     /// Returns the policy with these limits of sources.
@@ -244,11 +309,7 @@ impl Policy {
     /// Returns the private network of a client at a canonical address, if the peers of such networks are kept apart.
     #[inline]
     pub fn network_apart(&self, ip: IpAddr) -> Option<PrivateNetwork> {
-        if self.config.address.private == PrivateAddresses::Apart {
-            address::private_network(ip)
-        } else {
-            None
-        }
+        if self.private_addresses == PrivateAddresses::Apart { address::private_network(ip) } else { None }
     }
 
     /// Returns whether the peers of a client at a canonical address have no limits.
@@ -265,7 +326,41 @@ impl Policy {
     /// Returns the recent activity of the sources, if any rule depends on it.
     pub fn sources(&self) -> Option<&Arc<SourceRates>> {
         let of_tokens = || self.tokens().map(Tokens::sources);
-        self.limits().map(Limits::sources).or_else(of_tokens)
+        let of_watch = || self.watch().map(Watch::sources);
+        self.limits().map(Limits::sources).or_else(of_tokens).or_else(of_watch)
+    }
+
+    /// Returns the policy with these rules about what earns a ban.
+    #[must_use]
+    pub fn with_watch(self, watch: Option<Watch>) -> Self {
+        Self { watch: watch.map(Arc::new), ..self }
+    }
+
+    /// Returns the rules about what earns a ban, if anything does.
+    pub fn watch(&self) -> Option<&Watch> {
+        self.watch.as_deref()
+    }
+
+    /// Counts what the client at a canonical address does, if it may earn a ban. The client must have proved its address.
+    pub fn observe(&self, ip: IpAddr, sighting: Sighting<'_>, weight: u32, now: Now) {
+        if let Some(watch) = &self.watch {
+            watch.observe(ip, sighting, weight, now);
+        }
+    }
+
+    /// Returns whether any source has a ban that it has earned.
+    #[inline]
+    pub fn has_bans(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.bans.is_some())
+    }
+
+    /// Returns whether the client at a canonical address has earned a ban. It gets no reply then.
+    #[inline]
+    pub fn is_banned(&self, ip: IpAddr) -> bool {
+        match self.access.as_ref().and_then(|access| access.bans.as_ref()) {
+            None => false,
+            Some(bans) => !bans.serves(ip),
+        }
     }
 
     /// Returns the policy with these rules about tokens.
@@ -305,8 +400,27 @@ impl Policy {
     #[inline]
     pub fn limit(&self, ip: IpAddr, activity: Activity, now: Now) -> Result<(), Refusal> {
         match &self.limits {
-            Some(limits) if !limits.admit(ip, activity, now) => Err(Refusal::RateLimited),
+            Some(limits) if limits.has(activity) && !limits.admit(ip, activity, 1, now) => {
+                self.observe_excess(limits, ip, activity, 1, now);
+                Err(Refusal::RateLimited)
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// Counts what a client does beyond a limit, unless its address may be forged.
+    #[cold]
+    fn observe_excess(&self, limits: &Limits, ip: IpAddr, activity: Activity, weight: u32, now: Now) {
+        if let Some(rate) = limits.rate(activity).filter(|_| activity != Activity::UdpConnect) {
+            self.observe(ip, Sighting::OverLimit(rate), weight, now);
+        }
+    }
+
+    /// Counts a token that was refused, if its signature was wrong.
+    #[cold]
+    fn observe_token(&self, refusal: Refusal, ip: IpAddr, now: Now) {
+        if matches!(refusal, Refusal::TokenBadSignature | Refusal::TokenSourceLimited) {
+            self.observe(ip, Sighting::BadToken, 1, now);
         }
     }
 
@@ -319,15 +433,15 @@ impl Policy {
     /// token, and may have any peer id, any port, and any address outside of networks that are not served.
     #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
-        self.receive(request.ip, request.protocol, now)?;
+        self.receive(request.ip, request.protocol, request.drawn, now)?;
         let action = action(request.event, request.left_bytes);
         if action == Action::Stop {
             return Ok(Decision { action, peers_wanted: 0, registers: true });
         }
-        if self.is_draining {
-            return Err(Refusal::Draining.into());
+        if let Some(suspension) = &self.suspension {
+            suspension.check_announce(request.protocol, request.ip)?;
         }
-        address::check(request.ip, self.config.address.private)?;
+        address::check(request.ip, self.private_addresses)?;
         let mut registers = request.port != Some(0);
         if let Some(access) = &self.access {
             registers &= apply_rules(access, request)?;
@@ -336,30 +450,38 @@ impl Policy {
             }
         }
         // A signature costs more than all other rules.
-        if let Some(tokens) = &self.tokens {
-            tokens.check(request.shown, request.ip, request.info_hash, now)?;
+        if let Some(tokens) = &self.tokens
+            && let Err(refusal) = tokens.check(request.shown, request.ip, request.info_hash, now)
+        {
+            self.observe_token(refusal, request.ip, now);
+            return Err(refusal.into());
         }
         let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
         Ok(Decision { action, peers_wanted, registers })
     }
 
-    /// Decides whether a request of a client at this canonical address is served at all.
+    /// Decides whether a request of a client at this canonical address is served at all. The request counts as often as
+    /// `drawn` says, or once if its source is counted exactly.
     #[inline]
-    fn receive(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
-        if self.access.is_none() && self.limits.is_none() {
-            return Ok(());
-        }
-        self.check_source(ip, protocol, now)
-    }
-
-    /// Applies the rules about the source of a request. Not inlined, so that trackers without rules pay nothing for
-    /// it.
-    #[inline(never)]
-    fn check_source(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
+    fn receive(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> Result<(), Refusal> {
         if let Some(access) = &self.access {
             check_network(access, ip)?;
         }
-        self.limit(ip, Activity::Request(protocol), now)
+        let weight = self.limits.as_ref().map_or(0, |limits| limits.weight(ip, protocol, drawn, now));
+        if weight == 0 { Ok(()) } else { self.count(ip, protocol, weight, now) }
+    }
+
+    /// Counts a request of a source for `weight` requests. Only these requests pass the rules that count. Not inlined, since
+    /// few requests do.
+    #[inline(never)]
+    fn count(&self, ip: IpAddr, protocol: Protocol, weight: u32, now: Now) -> Result<(), Refusal> {
+        match &self.limits {
+            Some(limits) if !limits.admit(ip, Activity::Request(protocol), weight, now) => {
+                self.observe_excess(limits, ip, Activity::Request(protocol), weight, now);
+                Err(Refusal::RateLimited)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Decides whether a torrent is served to any client. The error says why it is not.
@@ -383,25 +505,31 @@ impl Policy {
     /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so their counts
     /// are zeros without a rule. The error says why the client may not know the counts. Only HTTP can carry the counts
     /// of all torrents.
-    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refusal> {
-        self.receive(request.ip, request.protocol, now)?;
+    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refused> {
+        self.receive(request.ip, request.protocol, 1, now)?;
+        if let Some(suspension) = &self.suspension {
+            suspension.check(request.protocol, request.ip)?;
+        }
         let shed_from = match (request.torrents, request.protocol) {
             (Torrents::Named(_), _) => Overload::Scrapes,
             (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Overload::FullScrapes,
-            (Torrents::All, _) => return Err(Refusal::FullScrapeOff),
+            (Torrents::All, _) => return Err(Refusal::FullScrapeOff.into()),
         };
         if pace.overload() >= shed_from {
-            return Err(Refusal::Overloaded);
+            return Err(Refusal::Overloaded.into());
         }
         match &self.tokens {
-            Some(tokens) => tokens.check_scrape(request.shown, request.ip, request.torrents, now),
+            Some(tokens) => {
+                let outcome = tokens.check_scrape(request.shown, request.ip, request.torrents, now);
+                Ok(outcome.inspect_err(|refusal| self.observe_token(*refusal, request.ip, now))?)
+            }
             None => Ok(()),
         }
     }
 
     /// Decides about a download of the published deny list. The error says why the client may not have it.
     pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        self.receive(ip, Protocol::Http, now)
+        self.receive(ip, Protocol::Http, 1, now)
     }
 
     /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same
@@ -472,13 +600,23 @@ impl Policy {
     }
 }
 
+/// Returns how clients with private addresses are served.
+fn private_addresses(config: &Config, is_host_private: bool) -> PrivateAddresses {
+    match config.address.private {
+        Auto::Set(private) => private,
+        Auto::Auto if is_host_private => PrivateAddresses::Serve,
+        Auto::Auto => PrivateAddresses::Apart,
+    }
+}
+
 /// Applies the operator's rules about clients and ports to an announce. Returns whether its peer may be handed out.
 /// Not inlined, so that trackers without rules pay nothing for it.
 #[inline(never)]
 fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> {
     if let Some(clients) = &access.clients {
         let checked = clients.check(request.peer_id);
-        checked.map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason })?;
+        checked
+            .map_err(|reason| Refused { refusal: Refusal::ClientDenied, reason: reason.map(Words::Rule) })?;
     }
     let is_denied = |ports: &PortSet| request.port.is_some_and(|port| ports.contains(port));
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
@@ -601,7 +739,7 @@ mod tests {
 
     #[test]
     fn a_peer_at_port_0_is_served_but_not_registered() {
-        let policy = policy(|config| config.address.private = PrivateAddresses::Refuse);
+        let policy = policy(|config| config.address.private = Auto::Set(PrivateAddresses::Refuse));
         for event in [Event::Update, Event::Started, Event::Completed] {
             let reachable = policy.admit(&Request { event, ..request() }, NOW).unwrap();
             let hidden = policy.admit(&Request { port: Some(0), event, ..request() }, NOW).unwrap();
@@ -643,7 +781,10 @@ mod tests {
             }
             let torrents = Torrents::Named(&[]);
             let scrape = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            assert_eq!(policy.admit_scrape(&scrape, Pace::default(), NOW), Err(Refusal::NetworkDenied));
+            assert_eq!(
+                policy.admit_scrape(&scrape, Pace::default(), NOW),
+                Err(Refusal::NetworkDenied.into())
+            );
         }
     }
 
@@ -662,7 +803,7 @@ mod tests {
     fn unusable_and_private_addresses_are_refused_by_every_protocol() {
         for protocol in Protocol::ALL {
             let at = |ip: &str, private| {
-                policy(|config| config.address.private = private)
+                policy(|config| config.address.private = Auto::Set(private))
                     .admit(&Request { protocol, ip: ip.parse().unwrap(), ..request() }, NOW)
                     .map(|_| ())
             };
@@ -704,7 +845,7 @@ mod tests {
 
     #[test]
     fn any_client_may_leave_and_gets_no_peers() {
-        let policy = policy(|config| config.address.private = PrivateAddresses::Refuse);
+        let policy = policy(|config| config.address.private = Auto::Set(PrivateAddresses::Refuse));
         for ip in ["0.0.0.0", "255.255.255.255", "ff02::1", "127.0.0.1", "192.0.2.1"] {
             for port in [None, Some(0), Some(6881)] {
                 let ip = ip.parse().unwrap();
@@ -719,8 +860,8 @@ mod tests {
     fn only_http_can_carry_a_full_scrape() {
         for (protocol, full_scrape, expected) in [
             (Protocol::Http, true, Ok(())),
-            (Protocol::Http, false, Err(Refusal::FullScrapeOff)),
-            (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff)),
+            (Protocol::Http, false, Err(Refusal::FullScrapeOff.into())),
+            (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff.into())),
         ] {
             let policy = policy(|config| config.http.full_scrape = full_scrape);
             let all =
@@ -798,7 +939,7 @@ mod tests {
         let protocol = Protocol::Http;
         let scrape = |torrents, pace| {
             let request = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            policy.admit_scrape(&request, pace, NOW)
+            policy.admit_scrape(&request, pace, NOW).map_err(|refused| refused.refusal)
         };
         let named = Torrents::Named(&[InfoHash([1; 20])]);
         for (seconds, all_served, named_served) in

@@ -5,6 +5,8 @@ use shoal_access::torrents::Forbidden;
 use shoal_base::metrics::labels;
 use shoal_store::Rejection;
 
+use crate::suspension::Part;
+
 labels! {
     /// Why a well-formed request is refused.
     pub enum Refusal {
@@ -14,6 +16,8 @@ labels! {
         PrivateAddress = "private_address",
         /// The operator does not serve the network of the client.
         NetworkDenied = "network_denied",
+        /// The source has earned a ban, and came through a proxy whose connection stays open.
+        Banned = "banned",
         /// The operator does not serve clients with such peer ids.
         ClientDenied = "client_denied",
         /// The torrent is on the operator's deny list.
@@ -22,6 +26,8 @@ labels! {
         TorrentNotAllowed = "torrent_not_allowed",
         /// The tracker is about to stop, or clients should leave it for some time.
         Draining = "draining",
+        /// The operator has paused the protocol for clients of this address family.
+        Paused = "paused",
         /// The memory ceiling is reached and the peer is new.
         StoreFull = "store_full",
         /// The memory ceiling is close, the peer is new, and its address or network already exceeds its share.
@@ -96,7 +102,16 @@ pub struct Refused {
     /// Why the request is refused.
     pub refusal: Refusal,
     /// The operator's words, as a reference into the refusing policy.
-    pub reason: Option<Reason>,
+    pub reason: Option<Words>,
+}
+
+/// The place of the operator's words in a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Words {
+    /// The words of a rule.
+    Rule(Reason),
+    /// The words of the pause of this part.
+    Pause(Part),
 }
 
 impl From<Refusal> for Refused {
@@ -108,7 +123,9 @@ impl From<Refusal> for Refused {
 impl From<Forbidden> for Refused {
     fn from(forbidden: Forbidden) -> Self {
         match forbidden {
-            Forbidden::Denied(reason) => Self { refusal: Refusal::TorrentDenied, reason },
+            Forbidden::Denied(reason) => {
+                Self { refusal: Refusal::TorrentDenied, reason: reason.map(Words::Rule) }
+            }
             Forbidden::NotAllowed => Refusal::TorrentNotAllowed.into(),
         }
     }
@@ -137,9 +154,11 @@ impl Refusal {
             Self::UnusableAddress => "your address cannot be announced",
             Self::PrivateAddress => "private addresses are not served by this tracker",
             Self::NetworkDenied => "your network is not served by this tracker",
+            Self::Banned => "your address is banned from this tracker for some time",
             Self::ClientDenied => "your client is not served by this tracker",
             Self::TorrentDenied | Self::TorrentNotAllowed => "this torrent is not served by this tracker",
             Self::Draining => "this tracker is about to stop, try again in a minute",
+            Self::Paused => "this part of the tracker is paused, try again later",
             Self::StoreFull => "the tracker is full, try again later",
             Self::SourceOverShare => {
                 "the tracker is nearly full and has many peers of your network, try again later"
@@ -183,7 +202,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the number of minutes after which a retry makes sense, if time alone may change the answer.
+    /// Returns the number of minutes after which a retry makes sense, if time alone may change the answer. A pause has a
+    /// number of its own.
     pub const fn retry_in_minutes(self) -> Option<u32> {
         match self {
             // Peers leave, or stop announcing and expire.

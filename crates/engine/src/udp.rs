@@ -31,8 +31,9 @@ use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Decision, Policy, Protocol, ScrapeRequest, Torrents};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
+use crate::watch::Sighting;
 use crate::{Now, address};
 
 /// Maximum number of torrents for which a scrape is answered. BEP 15 lets clients send "about 74".
@@ -117,7 +118,9 @@ impl Responder {
             // Announces have their info hash at the same place as scrapes the first of theirs, which are not looked up, but rare.
             prefetch_lists(lists, chunk.iter().filter_map(|exchange| first_info_hash(exchange.request)));
         }
-        if let Some(limits) = self.front.context.policy.limits() {
+        if let Some(limits) = self.front.context.policy.limits()
+            && limits.is_exact(Protocol::Udp)
+        {
             for exchange in &*chunk {
                 limits.prefetch(exchange.source.ip().to_canonical(), Activity::Request(Protocol::Udp));
             }
@@ -141,6 +144,9 @@ impl Responder {
         let family = Family::of(ip);
         if exchange.source.port() == 0 || address::is_nowhere(ip) {
             return front.context.tally.drop(family, Drop::UnanswerableSource);
+        }
+        if front.context.drops_banned(ip) {
+            return;
         }
         match wire::Request::decode(exchange.request) {
             Ok(wire::Request::Connect { transaction_id }) => {
@@ -178,18 +184,21 @@ impl Responder {
                 // BEP 41 extends announces only.
                 let shown = Shown::Nothing;
                 let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents, shown };
-                let verified = front.verify(ip, connection_id, now);
+                let verified = front.verify(ip, connection_id, now).map_err(Refused::from);
                 match verified
                     .and_then(|()| front.context.policy.admit_scrape(&scrape, front.context.pace, now))
                 {
                     Ok(()) => self.push_scrape(chunk, index, query, info_hashes, now),
-                    Err(refusal) => front.refuse(exchange, query, refusal),
+                    Err(refused) => front.refuse(exchange, query, refused),
                 }
             }
             Err(RequestError::UnknownAction { connection_id, transaction_id, action: _ }) => {
                 let query = front.count(family, Kind::Other, transaction_id);
                 match front.verify(ip, connection_id, now) {
-                    Ok(()) => front.refuse(exchange, query, Refusal::UnknownAction),
+                    Ok(()) => {
+                        front.context.policy.observe(ip, Sighting::Malformed, 1, now);
+                        front.refuse(exchange, query, Refusal::UnknownAction);
+                    }
                     Err(refusal) => front.leave_unanswered(exchange, query, refusal),
                 }
             }

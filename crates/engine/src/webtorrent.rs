@@ -44,6 +44,7 @@ use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::Refusal;
 use crate::tokens::{Shown, SocketToken};
 use crate::udp::SCRAPE_HASHES_MAX;
+use crate::watch::Sighting;
 
 /// Answers the WebTorrent clients of one worker.
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub enum Disconnection {
     /// The client's announce was refused because the tracker drains. It announces to another tracker on a new
     /// connection.
     Draining,
+    /// The client has earned a ban.
+    Banned,
 }
 
 /// A responder without the buffers of the current message.
@@ -134,11 +137,17 @@ impl Responder {
         let Self { limits, storage, inner } = self;
         (inner.is_reply_lost, inner.is_draining) = (false, false);
         inner.context.set_now(now);
+        if inner.context.drops_banned(ip) {
+            return Err(Disconnection::Banned);
+        }
         match wire::decode(message, limits, storage) {
             Ok(wire::Request::Announce(announce)) => inner.announce(member, ip, &announce, now),
             Ok(wire::Request::Answer(answer)) => inner.answer(member, &answer, now),
             Ok(wire::Request::Scrape(info_hashes)) => inner.scrape(member, ip, info_hashes, now),
-            Err(unreadable) => inner.fail_message(member, ip, &unreadable),
+            Err(unreadable) => {
+                inner.context.policy.observe(ip, Sighting::Malformed, 1, now);
+                inner.fail_message(member, ip, &unreadable);
+            }
         }
         if inner.is_reply_lost {
             Err(Disconnection::RepliesUnread)
@@ -147,6 +156,11 @@ impl Responder {
         } else {
             Ok(())
         }
+    }
+
+    /// Counts a message of the client at `ip` that is no message of a WebSocket.
+    pub fn observe_malformed(&self, ip: IpAddr, now: Now) {
+        self.inner.context.policy.observe(ip, Sighting::Malformed, 1, now);
     }
 
     /// Appends whole frames, written by `write`, to the queue of a client. These frames do not answer a message.
@@ -246,11 +260,12 @@ impl Inner {
         self.context.policy.refresh_socket_token(&mut member.token, ip, now);
         let shown = Shown::Socket(&member.token);
         let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
-        if let Err(refusal) = self.context.policy.admit_scrape(&request, self.context.pace, now) {
+        if let Err(refused) = self.context.policy.admit_scrape(&request, self.context.pace, now) {
             let action = Some(wire::Action::Scrape);
-            self.queue_text(member, |out| reply::failure(action, None, refusal.message(), out));
-            self.context.tally.reply(member.family, kind, Outcome::Refused(refusal));
-            return self.log_scrape(ip, kind, Outcome::Refused(refusal), info_hashes);
+            let (policy, outcome) = (Arc::clone(&self.context.policy), Outcome::Refused(refused.refusal));
+            self.queue_text(member, |out| reply::failure(action, None, policy.message(refused), out));
+            self.context.tally.reply(member.family, kind, outcome);
+            return self.log_scrape(ip, kind, outcome, info_hashes);
         }
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();

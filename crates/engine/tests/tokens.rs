@@ -190,11 +190,13 @@ fn scrapes_need_a_token_if_the_operator_wants_that_and_full_ones_always_do() {
     let scrape = |policy: &Policy, token: Option<&str>, torrents: Torrents<'_>| {
         let query = token.map(|token| format!("jwt={token}")).unwrap_or_default();
         let shown = Shown::Url(Url { path: b"/scrape", query: query.as_bytes() });
-        policy.admit_scrape(
-            &ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown },
-            Pace::default(),
-            at(0),
-        )
+        policy
+            .admit_scrape(
+                &ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown },
+                Pace::default(),
+                at(0),
+            )
+            .map_err(|refused| refused.refusal)
     };
     let (own, both) = (Torrents::Named(&[HASH]), Torrents::Named(&[HASH, OTHER]));
     for (token, torrents, in_open, in_checked) in [
@@ -211,7 +213,7 @@ fn scrapes_need_a_token_if_the_operator_wants_that_and_full_ones_always_do() {
     }
     let over_udp = ScrapeRequest { protocol: Protocol::Udp, ip: ip(1), torrents: own, shown: Shown::Nothing };
     assert_eq!(open.admit_scrape(&over_udp, Pace::default(), at(0)), Ok(()));
-    assert_eq!(checked.admit_scrape(&over_udp, Pace::default(), at(0)), Err(Refusal::TokenMissing));
+    assert_eq!(checked.admit_scrape(&over_udp, Pace::default(), at(0)), Err(Refusal::TokenMissing.into()));
 }
 
 #[test]

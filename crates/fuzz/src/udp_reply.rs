@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use shoal_base::transport::datagram::{Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Event, InfoHash, PeerV4, PeerV6};
-use shoal_config::{Config, PrivateAddresses};
+use shoal_config::{Auto, Config, PrivateAddresses};
 use shoal_engine::Now;
 use shoal_engine::connection_id::{ConnectionIds, ConnectionKey};
 use shoal_engine::context::Context;
@@ -66,7 +66,7 @@ impl Harness {
         let mut config = Config::default();
         config.connection_id.answer_wrong = choices & 1 != 0;
         if choices & 2 != 0 {
-            config.address.private = PrivateAddresses::Refuse;
+            config.address.private = Auto::Set(PrivateAddresses::Refuse);
         }
         config.announce.numwant_max = if choices & 8 == 0 { 200 } else { 3 };
         config.udp.reply_bytes_max = if choices & 32 == 0 { 1232 } else { 548 };
@@ -194,7 +194,7 @@ impl Harness {
         reply: Option<Reply<'_>>,
     ) {
         let stopped = announce.event() == Event::Stopped;
-        if is_private(ip) && self.config.address.private == PrivateAddresses::Refuse && !stopped {
+        if is_private(ip) && self.config.address.private == Auto::Set(PrivateAddresses::Refuse) && !stopped {
             return assert_error(reply, transaction_id, b"private addresses are not served by this tracker");
         }
         let Some(Reply::Announce { transaction_id: repeated, interval_s, leechers, seeders, peers }) = reply

@@ -19,6 +19,7 @@ mod clock;
 mod connection;
 mod driver;
 pub mod http;
+mod limit;
 mod pace;
 mod plan;
 mod poll;
@@ -35,6 +36,7 @@ pub mod udp;
 pub mod ws;
 
 pub use clock::{Clock, nanoseconds};
+pub use limit::Limit;
 pub use pace::Arrivals;
 pub use plan::{Mix, Pace, Plan, PlanError, Popularity, Population, Sources, Stop};
 pub use population::info_hash;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limit::Limit;
+
 /// The version of the schema of [`Report`]. It increases when a field changes its meaning or is removed.
 pub const SCHEMA_VERSION: u32 = 1;
 
@@ -67,6 +69,9 @@ pub struct Report {
     pub generator_busy: f64,
     /// The cause that limited the throughput.
     pub verdict: Bottleneck,
+    /// The limit of the tracker that refused a notable share of the requests, so that the figures do not show its speed.
+    #[serde(default)]
+    pub limit: Option<Limit>,
     /// Whether the run ended early, by the user or because of `failure`.
     pub ended_early: bool,
     /// The reason why the run ended early, unless the user ended it.

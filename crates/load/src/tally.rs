@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::clock::CpuTime;
+use crate::limit::Refusals;
 use crate::population::{Swarm, unregistered};
 use crate::report::{
     Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Percentile, Relays, Report,
@@ -33,6 +34,7 @@ pub(crate) struct Tally {
     pub(crate) late: u64,
     pub(crate) errors: u64,
     pub(crate) first_error: Option<String>,
+    pub(crate) refusals: Refusals,
     pub(crate) wrong: WrongReplies,
     pub(crate) own_address_tolerated: u64,
     pub(crate) send_failures: u64,
@@ -95,6 +97,7 @@ impl Tally {
     /// Counts an error reply, and keeps the message of the first one.
     pub(crate) fn note_error(&mut self, message: &[u8]) {
         self.errors += 1;
+        self.refusals.count(message);
         self.first_error.get_or_insert_with(|| excerpt(message));
     }
 
@@ -131,6 +134,7 @@ impl Tally {
 
     fn add(&mut self, other: Self) {
         *self += &other;
+        self.refusals.merge(&other.refusals);
         self.first_error = self.first_error.take().or(other.first_error);
         if let Some(other) = other.connections {
             let connections = self.connections();
@@ -191,6 +195,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
     let mut sum = Tally::default();
     tallies.into_iter().for_each(|tally| sum.add(tally));
     let unregistered = unregistered(&sum.swarms);
+    let replies = sum.replies();
     let latency = sum.latency.summary();
     let send_delay = is_open_loop.then(|| sum.send_delay.summary());
     let too_many_drops = float(sum.receive_drops) > DROPS_SHARE_MAX * float(sum.responses.total());
@@ -244,6 +249,7 @@ pub(crate) fn report(tallies: Vec<Tally>, is_open_loop: bool) -> Report {
         generator_cpu_s: sum.cpu.used.as_secs_f64(),
         generator_busy,
         verdict,
+        limit: sum.refusals.limit(replies),
         ended_early: sum.ended_early,
         failure: sum.failure,
     }

@@ -35,6 +35,7 @@ mod ring;
 mod segmentation;
 mod shared;
 mod socket;
+mod source_filter;
 pub mod stream;
 mod uring;
 mod waker;
@@ -56,6 +57,7 @@ pub use socket::{
     BindError, BufferShortfall, ClientSettings, ConnectError, SOCKETS_MAX, SocketMemory, SocketProbe,
     SocketSettings, Sockets,
 };
+pub use source_filter::SourceFilter;
 pub use uring::{UringIo, UringSettings};
 pub use waker::Waker;
 pub use xdp::{QueueLoss, XdpIo, XdpQueue};

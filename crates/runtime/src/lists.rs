@@ -38,10 +38,11 @@ use shoal_access::{Access, HashKey};
 use shoal_config::{AccessConfig, BlocklistField, Config};
 
 pub use self::audit::Author;
+use self::bans::automatic::is_automatic;
 use self::bans::{Ban, Bans};
 use self::changes::SourceChange;
 pub use self::control::{ListControl, ListEntry, ListSources, SourceState};
-pub use self::counters::{ListCounter, ListCounters, SourceCounter};
+pub use self::counters::{BanCounters, ListCounter, ListCounters, SourceCounter};
 use self::entries::{Build, Entries};
 use self::fetches::{Fetched, Fetches, UrlContent};
 pub(crate) use self::file::Seen;
@@ -126,7 +127,8 @@ impl Lists {
         self.torrents_deny.configure(&access.torrents_deny);
         self.networks_allow.configure(&access.networks_allow);
         self.networks_deny.configure(&access.networks_deny);
-        self.bans.configure(access.bans_file.as_deref(), clock::unix_s());
+        self.bans.automatic.configure(config, clock::unix_s());
+        self.bans.configure(config.bans_file().as_deref(), clock::unix_s());
         let mut large = Vec::new();
         self.read_files(true, &mut large);
         for file in large {
@@ -209,6 +211,9 @@ impl Lists {
             self.next_ban_end.store(next_end, Ordering::Relaxed);
             let bans = self.bans.networks().chain(self.shared.bans.networks());
             rules.networks = networks::table(&self.networks_allow, &self.networks_deny, bans).map(Arc::new);
+            let shared = self.shared.bans.all().iter().filter(|ban| is_automatic(ban));
+            rules.bans = self.bans.automatic.table(shared, clock::unix_s()).map(Arc::new);
+            self.counters.bans.active.set(self.bans.automatic.active_count() as u64);
         }
     }
 

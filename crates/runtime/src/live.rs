@@ -25,13 +25,16 @@ pub struct Live {
     pub stream_limits: StreamLimits,
     /// The sockets.
     pub endpoints: Arc<Endpoints>,
+    /// The operator's own home page, if there is one.
+    pub home: Option<Arc<str>>,
     /// The key of connection ids, which a node of a cluster changes while it runs.
     pub connection_key: ConnectionKey,
 }
 
 impl Live {
     /// Returns the same with another policy.
-    pub(crate) fn with_policy(&self, policy: Policy) -> Self {
+    #[must_use]
+    pub fn with_policy(&self, policy: Policy) -> Self {
         Self { policy: Arc::new(policy), ..self.clone() }
     }
 }

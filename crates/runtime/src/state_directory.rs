@@ -112,6 +112,9 @@ fn reason(error: &io::Error) -> String {
 /// The name of the snapshot in its directory.
 pub const SNAPSHOT: &str = "swarms";
 
+/// The name of the file of the pauses that survive a restart.
+pub const PAUSED: &str = "paused";
+
 /// The name of the account at a certificate authority.
 pub const ACME_ACCOUNT: &str = "acme-account";
 

@@ -81,6 +81,8 @@ pub(crate) enum Served {
 
 /// How a request is answered.
 enum Decision {
+    /// With the end of the connection.
+    Close,
     /// With success only: the reply is not made.
     Head,
     /// With this status and the body that was written.
@@ -156,6 +158,39 @@ impl HttpHandler {
         ip.is_none_or(|ip| self.responder.limit(ip, Activity::TcpConnect, now).is_ok())
     }
 
+    /// Returns whether `source` has earned a ban. A trusted proxy never has.
+    pub(crate) fn is_banned(&self, source: ClientSource) -> bool {
+        matches!(source, ClientSource::Ip(ip) if self.responder.is_banned(ip))
+    }
+
+    /// The same, and counts that the source gets no reply.
+    pub(crate) fn drops_banned(&mut self, source: ClientSource) -> bool {
+        matches!(source, ClientSource::Ip(ip) if self.responder.drops_banned(ip))
+    }
+
+    /// Counts bytes of `session` that are no request. Those that come through a proxy may be of any client.
+    fn observe_malformed(&self, session: &Session, now: Now) {
+        if let (ClientSource::Ip(ip), false) = (session.source, self.is_proxied(session)) {
+            self.responder.observe_malformed(ip, now);
+        }
+    }
+
+    /// Returns whether a header names the client of each request.
+    fn is_proxied(&self, session: &Session) -> bool {
+        self.settings.proxy.header != ClientHeader::None && session.is_trusted
+    }
+
+    /// Decides about a request of a client that has earned a ban. The connection of a proxy stays open for others.
+    fn decide_banned(&mut self, session: &Session, request: &RequestHead<'_, '_>) -> Option<Decision> {
+        let ip = self.client(session, request).ok().filter(|ip| self.responder.is_banned(*ip))?;
+        if self.is_proxied(session) {
+            self.responder.refuse(Some(ip), Refusal::Banned, &mut self.body);
+            return Some(Decision::Answer(Status::Forbidden));
+        }
+        self.responder.drops_banned(ip);
+        Some(Decision::Close)
+    }
+
     /// Returns whether `source` may have one more connection of a kind.
     pub(crate) fn has_capacity(&self, source: ClientSource, kind: ConnectionKind) -> bool {
         match (&self.source_capacity, self.settings.proxy.limited_ip(source)) {
@@ -192,6 +227,7 @@ impl HttpHandler {
                 Ok(Some(request)) => request,
                 Ok(None) => break Next::Busy,
                 Err(error) => {
+                    self.observe_malformed(call.session, call.now);
                     let text = format!("{error}\n");
                     response::write_last(&self.counters, error.status(), &text, call.now, call.output);
                     break Next::Linger;
@@ -247,6 +283,7 @@ impl HttpHandler {
         let keep_alive = has_known_end && request.keep_alive;
         self.body.clear();
         let stays_open = match self.decide(call.session, request, call.now) {
+            Decision::Close => return Some(Served::Wait(Next::Close)),
             Decision::Head => {
                 // The length of a body that is not made is unknown.
                 self.write_head(Status::Ok, request, false, call, (PLAIN_TEXT, &[]), Framing::Close);
@@ -315,6 +352,11 @@ impl HttpHandler {
     fn decide(&mut self, session: &Session, request: &RequestHead<'_, '_>, now: Now) -> Decision {
         let url = Url { path: request.path, query: request.query };
         self.responder.set_now(now);
+        if self.responder.has_bans()
+            && let Some(decision) = self.decide_banned(session, request)
+        {
+            return decision;
+        }
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::decide(websocket, request, || self.client(session, request)) {
             Upgrade::NotRequested => {}
@@ -527,7 +569,7 @@ impl HttpHandler {
     /// Returns the address of the client.
     fn client(&self, session: &Session, request: &RequestHead<'_, '_>) -> Result<IpAddr, NoClient> {
         match (self.settings.proxy.header, session.source) {
-            (header, _) if header != ClientHeader::None && session.is_trusted => {
+            (header, _) if self.is_proxied(session) => {
                 self.settings.proxy.client(header, request.header(header.spelling()))
             }
             (_, ClientSource::Ip(ip)) => Ok(ip),
@@ -590,6 +632,7 @@ fn route(path: &[u8]) -> Option<Route> {
     match path {
         b"/announce" => Some(Route::Announce),
         b"/scrape" => Some(Route::Scrape),
+        b"/" => Some(Route::Statistics(StatisticsPath::Home)),
         b"/stats" => Some(Route::Statistics(StatisticsPath::Page)),
         b"/stats.json" => Some(Route::Statistics(StatisticsPath::Json)),
         b"/blocklist.txt" => Some(Route::Blocklist(BlocklistFormat::Text)),

@@ -218,6 +218,9 @@ impl Service {
         session.source = source.map_or(ClientSource::Unnamed, |source| ClientSource::Ip(source.ip()));
         session.is_trusted = self.settings.proxy.trusts(session.source);
         session.stage = Stage::Http;
+        if self.http.drops_banned(session.source) {
+            return Next::Close;
+        }
         let payload = &mut bytes[header_bytes..];
         let is_admitted = self.http.has_capacity(session.source, ConnectionKind::Http)
             && self.http.may_connect(session.source, call.now);
@@ -550,9 +553,9 @@ impl StreamService for Service {
         self.end(session);
     }
 
-    /// The client gets an error, unless TLS would have to come first.
+    /// The client gets an error, unless TLS would have to come first, or it has earned a ban.
     fn refuse(&mut self, remote: &Remote, output: &mut Vec<u8>) {
-        if !self.listener(remote).tls {
+        if !self.listener(remote).tls && !self.http.is_banned(ClientSource::of(remote)) {
             response::write_last(
                 &self.counters,
                 Status::ServiceUnavailable,
@@ -569,7 +572,8 @@ impl StreamService for Service {
 
     /// Connections of proxies count once they name their client.
     fn may_connect(&mut self, remote: &Remote) -> bool {
-        self.http.may_connect(ClientSource::of(remote), self.now)
+        !self.http.drops_banned(ClientSource::of(remote))
+            && self.http.may_connect(ClientSource::of(remote), self.now)
     }
 
     fn is_limited(&self, remote: &Remote) -> bool {

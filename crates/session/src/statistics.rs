@@ -1,10 +1,12 @@
-//! The public statistics: texts that the control plane renders periodically, and that a worker only copies.
+//! The public statistics and the home page: texts that the control plane renders periodically, and that a worker only copies.
 
 use std::sync::Arc;
 
 /// The paths of statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatisticsPath {
+    /// `/`.
+    Home,
     /// `/stats`.
     Page,
     /// `/stats.json`.
@@ -35,12 +37,15 @@ pub struct Statistics {
 pub(crate) const FIELDS: [(&str, &str); 3] = [
     ("Access-Control-Allow-Origin", "*"),
     ("Cache-Control", "public, max-age=5"),
-    ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
+    ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; img-src data:"),
 ];
 
 impl Statistics {
-    /// Returns the text for a path and a query, if it is published.
+    /// Returns the text for a path and a query, if it is published. The home page has no modes.
     pub(crate) fn find(&self, path: StatisticsPath, query: &[u8]) -> Option<&Arc<Document>> {
+        if path == StatisticsPath::Home {
+            return self.documents.iter().find(|document| document.path == path);
+        }
         let mode = query.split(|&byte| byte == b'&').find_map(|parameter| parameter.strip_prefix(b"mode="));
         self.documents
             .iter()
@@ -66,5 +71,9 @@ mod tests {
             assert_eq!(find(StatisticsPath::Page, query), None, "{query}");
         }
         assert_eq!(find(StatisticsPath::Json, ""), None);
+        assert_eq!(find(StatisticsPath::Home, ""), None);
+        let home = document(StatisticsPath::Home, None);
+        let statistics = Statistics { documents: vec![page, Arc::clone(&home)] };
+        assert_eq!(statistics.find(StatisticsPath::Home, b"mode=peer"), Some(&home));
     }
 }

@@ -273,6 +273,7 @@ impl WebSocketHandler {
         let read = match socket.reader.read(rest, Role::Server, self.settings.message_bytes_max) {
             Ok(read) => read,
             Err(violation) => {
+                self.responder.observe_malformed(self.ip, now);
                 self.drain(socket.member.handle(), |bytes| out.extend_from_slice(bytes));
                 frame::close(violation.close_code(), violation.reason(), None, out);
                 // The peer may be in the middle of a long message.
@@ -298,6 +299,7 @@ impl WebSocketHandler {
                         frame::close(CloseCode::ServiceRestart, DRAINING, None, out);
                         return Step::End(Next::Linger);
                     }
+                    Err(Disconnection::Banned) => return Step::End(Next::Close),
                 }
             }
             // The pong is queued rather than written at once: a write would extend the time limit of a peer that is in

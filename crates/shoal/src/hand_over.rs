@@ -66,7 +66,8 @@ enum ToNew {
     Image,
     /// The swarms as a snapshot, in a file.
     Snapshot,
-    /// The old process has stopped using the store.
+    /// The old process has stopped using the store. [`Carried`](shoal_control::carried::Carried) comes with it in a file, as
+    /// JSON; earlier versions send and expect none.
     Serve,
     /// The source of each WebTorrent peer. The image counts these sources too. They are counted again when their
     /// connections arrive.

@@ -85,6 +85,8 @@ struct DivisionInput {
     workers: u64,
     /// The memory of the policy at start: requests of sources, and verified tokens.
     policy: u64,
+    /// The memory of the limits on requests, if a reload adds the first one.
+    limits_max: u64,
     /// The policy's memory if a reload adds every such setting, with the sizes of the start.
     policy_max: u64,
     /// The memory of the limits on peers and torrents.
@@ -109,13 +111,15 @@ pub(crate) fn divide(
     root: &Path,
 ) -> Result<Division, String> {
     let webtorrent = &config.webtorrent;
-    DivisionInput {
+    // The tables of limits are smaller in a small process.
+    let within = |max: u64| DivisionInput {
         max: config.memory.max,
         store: config.store.memory_max,
         workers: workers.get() as u64,
-        policy: settings::policy_bytes(config),
-        policy_max: settings::POLICY_BYTES_MAX,
-        holdings: settings::holding_limits(config).bytes() as u64,
+        policy: settings::policy_bytes(config, max),
+        limits_max: settings::limits_bytes(max),
+        policy_max: settings::policy_bytes_max(max),
+        holdings: settings::holding_limits(config).bytes(max) as u64,
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
         data_path: data_path_bytes,
@@ -126,17 +130,28 @@ pub(crate) fn divide(
             Auto::Set(peers_max) => Auto::Set(u64::from(peers_max) * shoal_relay::PEER_BYTES_MAX),
         },
         has_webtorrent: webtorrent.enabled,
+    };
+    let (max, because) = within(u64::MAX).ceiling(root);
+    let input = within(max);
+    if max < input.least_without_store() {
+        return Err(input.refuse_max(max, &because, least(within)));
     }
-    .divide(root)
+    input.divide(max, because)
+}
+
+/// Returns the least ceiling that the input accepts which belongs to it.
+fn least(within: impl Fn(u64) -> DivisionInput) -> u64 {
+    let mut least = 0;
+    // A larger ceiling makes tables larger, up to their maximum.
+    while within(least).least_bytes() > least {
+        least = within(least).least_bytes();
+    }
+    least
 }
 
 impl DivisionInput {
-    fn divide(&self, root: &Path) -> Result<Division, String> {
-        let (max, because) = self.ceiling(root);
-        let least_without_store = self.fixed_bytes() + with_lists(STORE_BYTES_MIN) + self.others_min();
-        if max < least_without_store {
-            return Err(self.refuse_max(max, &because));
-        }
+    /// Divides a ceiling of at least [`least_without_store`](Self::least_without_store).
+    fn divide(&self, max: u64, because: String) -> Result<Division, String> {
         let policy = self.policy_bytes(max);
         let (changes_max, feed) = self.feed(max, policy);
         let fixed = self.fixed_bytes() - self.policy + policy + feed;
@@ -191,7 +206,7 @@ impl DivisionInput {
 
     /// Returns the memory reserved for the policy: its maximum, unless the ceiling is too low.
     fn policy_bytes(&self, max: u64) -> u64 {
-        let reserve = [self.policy_max, settings::LIMITS_BYTES];
+        let reserve = [self.policy_max, self.limits_max];
         let is_affordable = |reserve: &u64| {
             max / RESERVED_PART >= *reserve && max - *reserve >= self.least_bytes() - self.policy
         };
@@ -238,6 +253,11 @@ impl DivisionInput {
         swarms + self.workers * (CONNECTIONS_BYTES_MIN + queues)
     }
 
+    /// Returns the minimum ceiling for these keys, whatever the maximum of the store.
+    fn least_without_store(&self) -> u64 {
+        self.fixed_bytes() + with_lists(STORE_BYTES_MIN) + self.others_min()
+    }
+
     /// Returns the minimum ceiling for these keys.
     fn least_bytes(&self) -> u64 {
         let store = match self.store {
@@ -263,8 +283,8 @@ impl DivisionInput {
         Others { swarms, queues, connections: self.workers * CONNECTIONS_BYTES_MIN + extra / 3 * 2 }
     }
 
-    fn refuse_max(&self, max: u64, because: &str) -> String {
-        let least = ByteSize::mib(self.least_bytes().div_ceil(1 << 20));
+    fn refuse_max(&self, max: u64, because: &str, least: u64) -> String {
+        let least = ByteSize::mib(least.div_ceil(1 << 20));
         let (max, workers) = (ByteSize::mib(max >> 20), self.workers);
         format!(
             "memory.max = {max} ({because}): that is too little for {workers} workers and the other settings; it \

@@ -18,6 +18,7 @@ use crate::sandbox::Sandbox;
 use crate::service_manager::ServiceManager;
 use crate::settings;
 use crate::sockets::listening;
+use shoal_control::public_statistics::home;
 use shoal_control::{TokenSet, Tokens};
 use shoal_runtime::config_file;
 use shoal_runtime::counters::ReloadCounters;
@@ -43,6 +44,8 @@ pub(crate) struct Reloader {
     pub(crate) counters: Arc<ReloadCounters>,
     /// The memory that the policy reserved at start.
     pub(crate) policy_bytes_max: u64,
+    /// The memory of the process.
+    pub(crate) memory_bytes_max: u64,
     /// The limits of the process, which a configuration must not exceed.
     pub(crate) sandbox: Sandbox,
     pub(crate) manager: ServiceManager,
@@ -136,7 +139,8 @@ impl Reloader {
         // The policy may have other keys than a moment ago.
         let live = self.publisher.live.latest();
         // This check comes before any such allocation.
-        let (needed, reserved) = (settings::policy_bytes(&config), self.policy_bytes_max);
+        let (needed, reserved) =
+            (settings::policy_bytes(&config, self.memory_bytes_max), self.policy_bytes_max);
         if needed > reserved {
             return Err(format!(
                 "limits, tokens: what these keys limit and cache takes {} now, and {} were reserved in memory.max at \
@@ -145,9 +149,12 @@ impl Reloader {
                 ByteSize::mib(reserved >> 20)
             ));
         }
-        let policy = settings::policy(config.clone(), new_keys.keys(), Some(&live.policy))
-            .map_err(|error| error.to_string())?;
+        let policy =
+            settings::policy(config.clone(), new_keys.keys(), Some(&live.policy), self.memory_bytes_max)
+                .map_err(|error| error.to_string())?
+                .with_private_host(live.policy.is_host_private());
         let control_tokens = TokenSet::read(&config)?;
+        let home = home::read(&config)?;
         let running = live.policy.config();
         let change = listening::is_change(running, &config);
         let change = change.then(|| self.hand_over.change_sockets(running, &config)).transpose()?;
@@ -172,7 +179,8 @@ impl Reloader {
             sessions: Arc::new(SessionSettings { listeners, ..SessionSettings::of(&config) }),
             stream_limits: settings::stream_limits(&config, endpoints.connections_max),
             endpoints: Arc::clone(endpoints),
-            policy: Arc::new(policy.with_access(access).with_draining(live.policy.is_draining())),
+            policy: Arc::new(policy.with_access(access).with_suspension_of(&live.policy)),
+            home,
             connection_key: live.connection_key,
         });
         if let Some(change) = change {

@@ -12,6 +12,7 @@ use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::replication;
 use shoal_engine::tokens::{TokenMemory, Tokens};
+use shoal_engine::watch::Watch;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::PEER_BYTES;
@@ -120,9 +121,10 @@ pub(crate) const fn holding_limits(config: &Config) -> HoldingLimits {
     }
 }
 
-/// Returns the counts of each source's peers and torrents in all swarms, if these are limited.
-pub(crate) fn holdings(config: &Config, keys: &StateKeys) -> Option<Arc<Holdings>> {
-    Holdings::new(holding_limits(config), keys.holdings()).map(Arc::new)
+/// Returns the counts of each source's peers and torrents in all swarms, if these are limited, in a process that may take
+/// `memory_bytes_max`.
+pub(crate) fn holdings(config: &Config, memory_bytes_max: u64, keys: &StateKeys) -> Option<Arc<Holdings>> {
+    Holdings::within(holding_limits(config), memory_bytes_max, keys.holdings()).map(Arc::new)
 }
 
 /// Returns the memory of the rings of the access log: one for each protocol and worker.
@@ -153,18 +155,19 @@ pub(crate) fn cluster_bytes(config: &Config) -> u64 {
 const SIGNATURES_PER_S: u32 = 3000;
 
 /// Returns the policy of a configuration, with the keys of tokens, if any. Takes over the recent activity of sources
-/// and the verified tokens of the `running` policy.
+/// and the verified tokens of the `running` policy. The process may take `memory_bytes_max`.
 pub(crate) fn policy(
     config: Config,
     keys: Option<KeySet>,
     running: Option<&Policy>,
+    memory_bytes_max: u64,
 ) -> anyhow::Result<Policy> {
     if !needs_sources(&config) {
         return Ok(Policy::new(config));
     }
     let sources = match running.and_then(Policy::sources) {
         Some(sources) => Arc::clone(sources),
-        None => Arc::new(SourceRates::new(random::words()?)),
+        None => Arc::new(SourceRates::with_bytes(random::words()?, Limits::bytes(memory_bytes_max))),
     };
     let limits = Limits::of(&config.limits, &sources);
     let tokens = match keys {
@@ -172,11 +175,12 @@ pub(crate) fn policy(
             let memory = token_memory(running)?;
             let workers = u32::try_from(workers(&config).get()).unwrap_or(u32::MAX);
             let signatures_per_s = SIGNATURES_PER_S.saturating_mul(workers);
-            Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, sources))
+            Some(Tokens::new(&config.tokens, keys, signatures_per_s, memory, Arc::clone(&sources)))
         }
         None => None,
     };
-    Ok(Policy::new(config).with_limits(limits).with_tokens(tokens))
+    let watch = Watch::of(&config, &sources);
+    Ok(Policy::new(config).with_limits(limits).with_tokens(tokens).with_watch(watch))
 }
 
 /// Returns whether the policy of a configuration remembers what sources do.
@@ -199,18 +203,22 @@ fn token_memory(running: Option<&Policy>) -> anyhow::Result<Arc<TokenMemory>> {
     })
 }
 
-/// The memory for the recent activity of sources.
-pub(crate) const LIMITS_BYTES: u64 = Limits::BYTES as u64;
+/// Returns the memory for the recent activity of sources in a process that may take `memory_bytes_max`.
+pub(crate) const fn limits_bytes(memory_bytes_max: u64) -> u64 {
+    Limits::bytes(memory_bytes_max) as u64
+}
 
 /// Returns the memory that the policy of a configuration needs for sources and tokens.
-pub(crate) fn policy_bytes(config: &Config) -> u64 {
-    let sources = if needs_sources(config) { LIMITS_BYTES } else { 0 };
+pub(crate) fn policy_bytes(config: &Config, memory_bytes_max: u64) -> u64 {
+    let sources = if needs_sources(config) { limits_bytes(memory_bytes_max) } else { 0 };
     let tokens = if config.tokens.jwks.is_some() { TOKENS_BYTES } else { 0 };
     sources + tokens
 }
 
-/// The policy's memory if a configuration needs all of it.
-pub(crate) const POLICY_BYTES_MAX: u64 = LIMITS_BYTES + TOKENS_BYTES;
+/// Returns the policy's memory if a configuration needs all of it.
+pub(crate) const fn policy_bytes_max(memory_bytes_max: u64) -> u64 {
+    limits_bytes(memory_bytes_max) + TOKENS_BYTES
+}
 
 pub(crate) fn store(
     config: &Config,

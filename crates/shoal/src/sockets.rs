@@ -5,4 +5,5 @@
 
 pub(crate) mod activation;
 pub(crate) mod bound;
+mod host;
 pub(crate) mod listening;

@@ -14,6 +14,7 @@
 //! | `keys` | the secret keys, for the owner only |
 //! | `tickets` | the secret keys of TLS tickets, for the owner only |
 //! | `acme-account`, `acme.pem` | the account and the certificate of `crate::acme`, for the owner only |
+//! | `paused` | the pauses that survive a restart, of `shoal_control::pause` |
 //! | `lock` | locked by the tracker that uses the directory |
 
 mod keys;

@@ -18,6 +18,7 @@ mod control_plane;
 mod data_plane;
 mod files;
 mod privileged;
+mod protection;
 mod running;
 mod swarms;
 

@@ -25,8 +25,9 @@ use crate::source::networks::{Networks, Source, SourceHasher};
 use crate::source::sketch::Sketch;
 use crate::source::width::Width;
 
-/// Number of counters of a row, as a power of two.
-const COUNTERS_BITS: u32 = 20;
+/// Largest and smallest number of counters of a row, as powers of two.
+const COUNTERS_BITS_MAX: u32 = 20;
+const COUNTERS_BITS_MIN: u32 = 15;
 
 /// How much one source may hold. Zero means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,20 +69,38 @@ struct Held {
 }
 
 impl HoldingLimits {
-    /// Returns the memory of the counts, whatever the number of sources: 16 MiB for each limit.
-    pub const fn bytes(self) -> usize {
+    /// Returns the memory of the counts in a process that may take `memory_bytes_max`, whatever the number of sources: at most
+    /// 16 MiB for each limit, and 512 KiB or a 32nd of the process if that is less. With smaller counts, a source may exceed
+    /// its limit by more.
+    pub const fn bytes(self, memory_bytes_max: u64) -> usize {
         let limits = (self.peers_max > 0) as usize + (self.torrents_max > 0) as usize;
-        limits * Sketch::bytes(COUNTERS_BITS)
+        limits * Sketch::bytes(counters_bits(memory_bytes_max))
     }
+}
+
+/// Returns the number of counters of a row in a process that may take so much memory, as a power of two.
+const fn counters_bits(memory_bytes_max: u64) -> u32 {
+    const PART: u64 = 32;
+    let mut bits = COUNTERS_BITS_MAX;
+    while bits > COUNTERS_BITS_MIN && Sketch::bytes(bits) as u64 > memory_bytes_max / PART {
+        bits -= 1;
+    }
+    bits
 }
 
 impl Holdings {
     /// Creates counts of zero, under a secret. Returns `None` if nothing is limited.
     pub fn new(limits: HoldingLimits, secret: [u64; 2]) -> Option<Self> {
+        Self::within(limits, u64::MAX, secret)
+    }
+
+    /// Does the same in a process that may take `memory_bytes_max`.
+    pub fn within(limits: HoldingLimits, memory_bytes_max: u64, secret: [u64; 2]) -> Option<Self> {
+        let bits = counters_bits(memory_bytes_max);
         let held = |max: u32| {
             (max > 0).then(|| Held {
                 max: max.into(),
-                sketch: Sketch::with_counters(COUNTERS_BITS),
+                sketch: Sketch::with_counters(bits),
                 total: AtomicU64::new(0),
             })
         };
@@ -228,8 +247,9 @@ mod tests {
     #[test]
     fn nothing_is_counted_without_limits() {
         assert!(Holdings::new(HoldingLimits::default(), [1, 2]).is_none());
-        assert_eq!(HoldingLimits::default().bytes(), 0);
-        assert_eq!(HoldingLimits { peers_max: 1, torrents_max: 1 }.bytes(), 32 << 20);
+        assert_eq!(HoldingLimits::default().bytes(u64::MAX), 0);
+        let both = HoldingLimits { peers_max: 1, torrents_max: 1 };
+        assert_eq!([u64::MAX, 512 << 20, 64 << 20, 0].map(|max| both.bytes(max) >> 20), [32, 32, 4, 1]);
     }
 
     #[test]

@@ -29,8 +29,8 @@ const CELLS: usize = 8;
 const LINES: usize = 2;
 const CELLS_PER_LINE: usize = 2;
 
-/// Number of lines, as a power of two.
-const LINE_BITS: u32 = 19;
+/// Largest number of lines, as a power of two.
+const LINE_BITS_MAX: u32 = 19;
 
 /// Bits of a hash that select a line and the cells in it.
 const BITS: u32 = 32;
@@ -55,6 +55,21 @@ impl Rate {
         Self { token_ns, full_ns: token_ns.saturating_mul(burst) }
     }
 
+    /// Creates a rate of `count` requests in each period of `period_ns`, all of which may come at once. Both are at least 1.
+    pub const fn per(count: u32, period_ns: u64) -> Self {
+        let count = if count == 0 { 1 } else { count as u64 };
+        let period_ns = if period_ns == 0 { 1 } else { period_ns };
+        // The last token fits in spite of the rounding.
+        let token_ns = period_ns.div_ceil(count);
+        Self { token_ns, full_ns: token_ns.saturating_mul(count) }
+    }
+
+    /// Returns the rate of requests that take `weight` tokens each.
+    #[must_use]
+    pub const fn weighted(self, weight: u32) -> Self {
+        Self { token_ns: self.token_ns.saturating_mul(weight as u64), full_ns: self.full_ns }
+    }
+
     /// Returns the time after which one token returns, in nanoseconds.
     pub const fn token_ns(self) -> u64 {
         self.token_ns
@@ -63,6 +78,11 @@ impl Rate {
     /// Returns the time after which an empty bucket is full, in nanoseconds.
     pub const fn full_ns(self) -> u64 {
         self.full_ns
+    }
+
+    /// Returns the number of tokens of a full bucket.
+    pub const fn burst(self) -> u64 {
+        self.full_ns / self.token_ns
     }
 
     /// Returns the level of a bucket that is full again at a time.
@@ -93,6 +113,16 @@ pub enum Level {
     Partial,
     /// It has all of its tokens.
     Full,
+}
+
+/// The outcome of taking tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// Whether the buckets had the tokens.
+    pub is_admitted: bool,
+    /// The time from which all of the buckets are at least half full, if no further token is taken. A time in the past means
+    /// that they are.
+    pub half_full_ns: u64,
 }
 
 /// A single bucket that all sources share. Shared between threads: all methods take `&self`.
@@ -128,28 +158,36 @@ impl fmt::Debug for Rates {
 
 impl Default for Rates {
     fn default() -> Self {
-        Self { lines: (0..1 << LINE_BITS).map(|_| Line::default()).collect() }
+        Self::with_bytes(Self::BYTES_MAX)
     }
 }
 
 impl Rates {
-    /// The memory of the buckets in bytes: 32 MiB.
-    pub const BYTES: usize = size_of::<Line>() << LINE_BITS;
+    /// The largest memory of the buckets in bytes: 32 MiB.
+    pub const BYTES_MAX: usize = size_of::<Line>() << LINE_BITS_MAX;
 
-    /// Takes a token from the bucket of each of these sources, which all stand for the same client, or from none.
-    /// Returns whether it did. An empty bucket is not changed, so a source that asks too often is served at its rate.
-    /// Time must not go back by more than a bucket takes to fill.
+    /// Creates full buckets for all sources that take at most this much memory, rounded down to a power of two.
+    pub fn with_bytes(bytes: usize) -> Self {
+        let lines = (bytes / size_of::<Line>()).clamp(1, 1 << LINE_BITS_MAX);
+        Self { lines: (0..1_usize << lines.ilog2()).map(|_| Line::default()).collect() }
+    }
+
+    /// Takes some tokens from the bucket of each of these sources, which all stand for the same client, or from none.
+    /// A bucket with too few is not changed, so a source that asks too often is served at its rate. Time must not go back
+    /// by more than a bucket takes to fill.
     #[inline]
-    pub fn take<const N: usize>(&self, sources: [(u64, Rate); N], now_ns: u64) -> bool {
+    pub fn take<const N: usize>(&self, sources: [(u64, Rate); N], tokens: u32, now_ns: u64) -> Taken {
         let cells = sources.map(|(hash, _)| self.cells(hash));
         let mut later = [0; N];
+        let mut half_full_ns = 0;
         for ((later, (_, rate)), cells) in later.iter_mut().zip(&sources).zip(&cells) {
             let times = cells.map(|cell| cell.load(Ordering::Relaxed));
             let time = times.into_iter().min().unwrap_or(0).max(now_ns);
-            *later = time.saturating_add(rate.token_ns);
+            *later = time.saturating_add(rate.token_ns.saturating_mul(tokens.into()));
             if *later - now_ns > rate.full_ns {
-                return false;
+                return Taken { is_admitted: false, half_full_ns: time.saturating_sub(rate.full_ns / 2) };
             }
+            half_full_ns = half_full_ns.max(later.saturating_sub(rate.full_ns / 2));
         }
         for (later, cells) in later.into_iter().zip(&cells) {
             for cell in cells {
@@ -158,7 +196,7 @@ impl Rates {
                 }
             }
         }
-        true
+        Taken { is_admitted: true, half_full_ns }
     }
 
     /// Returns the level of the emptiest bucket of these sources, without taking a token.
@@ -168,6 +206,11 @@ impl Rates {
             rate.level(times.into_iter().min().unwrap_or(0), now_ns)
         });
         levels.into_iter().min().unwrap_or(Level::Full)
+    }
+
+    /// Fills the bucket of a source. Other sources may gain tokens by it, and lose none.
+    pub fn refill(&self, hash: u64) {
+        self.cells(hash).into_iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
     }
 
     /// Loads the lines of a source into the cache without waiting, before it asks.
@@ -183,8 +226,8 @@ impl Rates {
     fn cells(&self, hash: u64) -> [&AtomicU64; LINES * CELLS_PER_LINE] {
         let number = |bits: u64| usize::try_from(bits & 0xffff_ffff).unwrap_or(0);
         let [first, second] = [number(hash), number(hash >> BITS)].map(|bits| {
-            let Line(cells) = &self.lines[bits & ((1 << LINE_BITS) - 1)];
-            let place = bits >> LINE_BITS;
+            let Line(cells) = &self.lines[bits & (self.lines.len() - 1)];
+            let place = bits >> LINE_BITS_MAX;
             let one = place % CELLS;
             // A different cell from the first one.
             let other = one ^ (1 + (place / CELLS) % (CELLS - 1));
@@ -202,7 +245,7 @@ mod tests {
 
     /// Returns how many of some requests at one time are admitted.
     fn taken(rates: &Rates, hash: u64, rate: Rate, requests: u32, now_ns: u64) -> u32 {
-        (0..requests).map(|_| u32::from(rates.take([(hash, rate)], now_ns))).sum()
+        (0..requests).map(|_| u32::from(rates.take([(hash, rate)], 1, now_ns).is_admitted)).sum()
     }
 
     #[test]
@@ -229,6 +272,16 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_of_a_period_may_come_at_once() {
+        let (rates, rate) = (Rates::default(), Rate::per(7, 60 * S));
+        assert_eq!(taken(&rates, 1, rate, 100, S), 7);
+        assert_eq!(taken(&rates, 1, rate, 100, 10 * S), 1);
+        rates.refill(1);
+        assert_eq!(taken(&rates, 1, rate, 100, 10 * S), 7);
+        assert_eq!(taken(&rates, 3, Rate::per(0, 0), 100, S), 1);
+    }
+
+    #[test]
     fn half_of_a_bucket_is_kept_for_others() {
         let (bucket, rate) = (Bucket::default(), Rate::new(10, 20));
         let taken = |leaves_half, now_ns| (0..100).filter(|_| bucket.take(rate, leaves_half, now_ns)).count();
@@ -252,9 +305,27 @@ mod tests {
     fn an_empty_bucket_of_one_network_keeps_the_others_full() {
         let (rates, rate) = (Rates::default(), Rate::new(1, 4));
         let of = |address, network| [(address, rate), (network, rate)];
-        assert!((0..4).all(|address| rates.take(of(address << 40 | 7, 9), S)));
-        assert!((0..100).all(|_| !rates.take(of(3 << 50, 9), S)));
+        assert!((0..4).all(|address| rates.take(of(address << 40 | 7, 9), 1, S).is_admitted));
+        assert!((0..100).all(|_| !rates.take(of(3 << 50, 9), 1, S).is_admitted));
         assert_eq!(taken(&rates, 3 << 50, rate, 10, S), 4, "what is refused takes nothing");
+    }
+
+    #[test]
+    fn several_tokens_are_taken_together_or_not_at_all() {
+        let (rates, rate) = (Rates::default(), Rate::new(10, 40));
+        let take = |tokens, now_ns| rates.take([(1, rate)], tokens, now_ns);
+        assert_eq!(take(16, 100 * S), Taken { is_admitted: true, half_full_ns: 99 * S + 6 * S / 10 });
+        assert_eq!(take(16, 100 * S), Taken { is_admitted: true, half_full_ns: 101 * S + 2 * S / 10 });
+        assert!(!take(16, 100 * S).is_admitted);
+        assert!(take(8, 100 * S).is_admitted && !take(1, 100 * S).is_admitted);
+        assert_eq!(take(1, 100 * S).half_full_ns, 102 * S);
+    }
+
+    #[test]
+    fn small_tables_hold_few_sources_exactly() {
+        let (rates, rate) = (Rates::with_bytes(1 << 20), Rate::new(10, 50));
+        let mut rng = fastrand::Rng::with_seed(3);
+        assert!((0..500).all(|_| taken(&rates, rng.u64(..), rate, 100, S) == 50));
     }
 
     #[test]
@@ -265,11 +336,11 @@ mod tests {
         for step in 0..1100_u64 {
             let now_ns = S + step * S / 100;
             for _ in 0..10_000 {
-                rates.take([(rng.u64(..), rate)], now_ns);
+                rates.take([(rng.u64(..), rate)], 1, now_ns).is_admitted;
             }
             // 10 requests a second each, in turn.
             for hash in honest.iter().skip(usize::try_from(step % 10).unwrap()).step_by(10) {
-                assert!(rates.take([(*hash, rate)], now_ns));
+                assert!(rates.take([(*hash, rate)], 1, now_ns).is_admitted);
             }
         }
     }
@@ -282,7 +353,7 @@ mod tests {
             let hash = rng.u64(..);
             assert!(taken(&rates, hash, rate, 200, S) >= 190);
         }
-        let refused = (0..100_000).filter(|_| !rates.take([(rng.u64(..), rate)], S)).count();
+        let refused = (0..100_000).filter(|_| !rates.take([(rng.u64(..), rate)], 1, S).is_admitted).count();
         assert!(refused <= 5, "{refused} of 100,000");
     }
 }

@@ -21,6 +21,7 @@ pub(super) fn show(action: &Action, reply: &Value) -> String {
             format!("the ban of {} is lifted\n", text(&reply["network"]))
         }
         Action::Drain { .. } => drain(reply),
+        Action::Pause { .. } | Action::Resume { .. } => paused(rows(&reply["paused"])),
         Action::Lists { action: None | Some(ListAction::Sources) } => {
             columns(&reply["sources"], &["list", "source", "entries", "fault"], "no lists")
         }
@@ -63,6 +64,24 @@ fn drain(reply: &Value) -> String {
         ("left", number(&reply["remaining_s"], duration)),
         ("then", then.to_owned()),
     ])
+}
+
+/// Returns a table of the paused protocols and families.
+fn paused(parts: &[Value]) -> String {
+    let row = |part: &Value| {
+        let kept = if part["keep"] == true { "kept" } else { "ends" };
+        [
+            text(&part["protocol"]),
+            text(&part["family"]),
+            number(&part["since_unix_s"], utc),
+            text(&part["by"]),
+            format!("{} min", text(&part["retry_in_minutes"])),
+            kept.to_owned(),
+            text(&part["reason"]),
+        ]
+    };
+    let head = ["protocol", "family", "since", "by", "retry in", "at a restart", "reason"];
+    table(head, parts.iter().map(row).collect(), "nothing is paused")
 }
 
 fn torrent(reply: &Value) -> String {
@@ -224,6 +243,21 @@ mod tests {
         let shown =
             "state: draining\nsince: 1970-01-01 23:59:59 UTC\nleft: 1 min 30 s\nthen: the tracker ends\n";
         assert_eq!(show(&action, &reply), shown);
+    }
+
+    #[test]
+    fn pauses_are_a_table_with_their_words() {
+        let action = Action::Resume { parts: Vec::new() };
+        assert_eq!(show(&action, &json!({ "paused": [] })), "nothing is paused\n");
+        let part = json!({
+            "protocol": "udp", "family": "v6", "reason": "a\nb", "retry_in_minutes": 30, "by": "kim", "since_unix_s": 86_399,
+            "keep": true,
+        });
+        let shown = show(&action, &json!({ "paused": [part] }));
+        let words: Vec<&str> = shown.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(words[..2], ["udp", "v6"]);
+        assert_eq!(words[words.len() - 5..words.len() - 1], ["kim", "30", "min", "kept"], "{shown}");
+        assert_eq!(shown.lines().count(), 2, "{shown}");
     }
 
     #[test]

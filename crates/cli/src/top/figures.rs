@@ -73,6 +73,10 @@ pub(super) fn warnings(stats: &Stats) -> Vec<String> {
             found.push(format!("worker {number} has not responded for {age}"));
         }
     }
+    for part in &stats.paused {
+        let (protocol, family) = (words(&part.protocol), words(&part.family));
+        found.push(format!("{protocol} {family} is paused: {}", part.reason));
+    }
     for certificate in &stats.certificates {
         match certificate.not_after_unix_s.map(|end| end.checked_sub(stats.now_unix_s)) {
             Some(None) => found.push(format!("the certificate {} has expired", certificate.file)),
@@ -154,6 +158,11 @@ impl<'s> Figures<'s> {
         ];
         if stats.relays.offers > 0 || stats.relays.answers > 0 || !stats.relays.drops.is_empty() {
             sections.push(self.relays());
+        }
+        if stats.bans > 0 || !stats.bans_earned.is_empty() {
+            let earned = stats.bans_earned.iter().map(|(cause, number)| row![words(cause), count(*number)]);
+            let rows = earned.chain([row!["banned now", count(stats.bans)]]);
+            sections.push(Section::new("Bans that sources have earned", NAME_COUNT, "", rows));
         }
         if !stats.unregistered.is_empty() {
             let rows = stats.unregistered.iter().map(|(limit, number)| row![words(limit), count(*number)]);

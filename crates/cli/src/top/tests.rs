@@ -22,7 +22,7 @@ fn stats(now_s: u64) -> Stats {
             { "protocol": "webtorrent", "family": "v6", "requests": { "announce": 7 } },
         ],
         "refusals": [{ "reason": "torrent_denied", "count": 345 * now_s }, { "reason": "a_rare_one", "count": 1 }],
-        "unregistered": { "swarm_share": 9 },
+        "unregistered": { "swarm_share": 9 }, "bans": 2, "bans_earned": { "peer_ids": 3 },
         "datagrams": [{ "family": "v4", "received": 12_345 * now_s, "drops": { "truncated": 3 } }],
         "swarms": [{ "family": "v4", "swarms": 120_000, "seeders": 300_000, "leechers": 80_000, "completed": 55 }],
         "memory": {

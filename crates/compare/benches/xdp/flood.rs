@@ -160,7 +160,7 @@ fn start(shoal: &Path, network: &Network, rules: Rules) -> Tracker {
     };
     let settings = format!(
         "[udp]\nlisten = [\"{}\"]\nio = \"mmsg\"\n{data_path}[http]\nlisten = []\n\
-         [announce]\npeers_per_address_max = 0\n[workers]\ncount = 1\n[control]\nlisten = \"\"\n\
+         [announce]\npeers_per_address_max = 0\n[limits]\nudp_requests_per_s = 0\n[workers]\ncount = 1\n[control]\nlisten = \"\"\n\
          [log]\nlevel = \"warn\"\n[access]\n{denied}\n",
         target()
     );

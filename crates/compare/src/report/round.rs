@@ -21,11 +21,13 @@ pub(super) struct Marks {
     pub(super) stolen: bool,
     pub(super) cut_short: bool,
     pub(super) fewer: bool,
+    /// The tracker refused a notable share of the requests.
+    pub(super) limited: bool,
 }
 
 impl Marks {
     /// Every sign with its meaning.
-    const LEGEND: [(char, &'static str); 4] = [
+    const LEGEND: [(char, &'static str); 5] = [
         (
             '†',
             "generator-bound: in at least one round the tracker had work for less than 98 % of the time, or at the fixed \
@@ -34,11 +36,16 @@ impl Marks {
         ('‡', "the hypervisor took away more than 10 % of the time in at least one round"),
         ('§', "at least one round ended early"),
         ('*', "fewer connections than requested were open in at least one round"),
+        (
+            '¶',
+            "a limit of the tracker refused a notable share of the requests in at least one round, so the figure is not its \
+             speed; `limit` in the raw data has its text",
+        ),
     ];
 
     /// Returns the signs of the marks that are set, in the order of the legend.
     pub(super) fn signs(self) -> String {
-        let set = [self.generator_bound, self.stolen, self.cut_short, self.fewer];
+        let set = [self.generator_bound, self.stolen, self.cut_short, self.fewer, self.limited];
         Self::LEGEND.iter().zip(set).filter(|(_, set)| *set).map(|((sign, _), _)| *sign).collect()
     }
 
@@ -57,6 +64,7 @@ impl Marks {
             stolen: self.stolen || other.stolen,
             cut_short: self.cut_short || other.cut_short,
             fewer: self.fewer || other.fewer,
+            limited: self.limited || other.limited,
         }
     }
 }
@@ -260,7 +268,8 @@ fn filled_mb(round: &Round) -> Option<f64> {
 
 fn marks(report: &Report) -> Marks {
     let generator_bound = report.verdict == Bottleneck::GeneratorBound;
-    Marks { generator_bound, cut_short: report.ended_early, ..Marks::default() }
+    let limited = report.limit.is_some();
+    Marks { generator_bound, cut_short: report.ended_early, limited, ..Marks::default() }
 }
 
 fn loss_share(report: &Report) -> Option<f64> {

@@ -89,6 +89,7 @@ pub(crate) fn report(responses: Kinds) -> Report {
         generator_cpu_s: 7.0,
         generator_busy: 0.7,
         verdict: Bottleneck::Tracker,
+        limit: None,
         ended_early: false,
         failure: None,
     }

@@ -38,8 +38,8 @@ settings! {
         /// and why. The tracker does so for each change through its control listener. "" writes none.
         audit_file: Option<PathBuf> = None => Reload;
 
-        /// File of the bans that are set through the control listener, which the tracker writes after each change and reads
-        /// at its start. "" permits no bans.
+        /// File of the bans that are set through the control listener or earned by sources. The tracker writes it after
+        /// each change and reads it at its start. "" stands for the file bans in state.path; without either, no ban is kept.
         bans_file: Option<PathBuf> = None => Reload;
 
         /// Files or URLs with the networks that are served; all others are refused. [] serves all networks. Each line of a file is

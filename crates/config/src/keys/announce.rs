@@ -1,7 +1,7 @@
 //! The keys that decide how announces and scrapes of all protocols are answered.
 
 use crate::declare::settings;
-use crate::values::{PrivateAddresses, SecretKey};
+use crate::values::{Auto, PrivateAddresses, SecretKey};
 
 settings! {
     /// The replies to announces. Unless a key says otherwise, it applies to every protocol.
@@ -64,7 +64,8 @@ settings! {
         /// and the shared addresses of carriers. "refuse" suits a public tracker, where other clients cannot reach such
         /// peers. "apart" hands out their peers only to clients in the same block, such as 192.168.0.0/16 or fc00::/7; these
         /// clients get public peers as well. Browsers find their own addresses, so over WebTorrent, "apart" changes
-        /// nothing. "serve" makes no difference between addresses, which suits a local network.
-        private: PrivateAddresses = PrivateAddresses::Serve => Reload, essential;
+        /// nothing. "serve" makes no difference between addresses, which suits a local network. "auto" is "serve" if the
+        /// addresses of the tracker are all private themselves when it starts, and otherwise "apart"; the log tells which.
+        private: Auto<PrivateAddresses> = Auto::Auto => Reload, essential;
     }
 }

@@ -46,7 +46,7 @@ settings! {
         /// twice as many, and a /48 network eight times as many. Carriers put many clients behind one address, so leave
         /// some margin. Connections from proxy.trusted do not count, except that a connection counts towards the client
         /// that a PROXY header names. For WebSockets, webtorrent.connections_per_source_max applies instead.
-        connections_per_source_max: u32 = 256, in 1..=100_000_000 => Reload;
+        connections_per_source_max: u32 = 8192, in 1..=100_000_000 => Reload;
 
         /// Answer a scrape without info_hash with the counts of all torrents. The reply tells every client which torrents
         /// exist, and its cost in time and traffic is proportional to their number.

@@ -3,9 +3,11 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use super::FILES_MAX;
+use super::{FILES_MAX, LISTEN_ADDRESSES_MAX};
 use crate::declare::settings;
-use crate::values::{AccessLogTarget, HostName, LogFormat, LogLevel, LoggedAddresses, OpentrackerMode};
+use crate::values::{
+    AccessLogTarget, AnnounceUrl, HostName, LogFormat, LogLevel, LoggedAddresses, OpentrackerMode, PageText,
+};
 
 const CONTROL_PORT: u16 = 6970;
 
@@ -53,6 +55,27 @@ settings! {
         /// largest torrents, and "tpbs", which tells all info hashes with their counts, needs
         /// http.full_scrape and has its limits.
         opentracker: Vec<OpentrackerMode> = Vec::new(), in 0..=OpentrackerMode::ALL.len() => Reload;
+    }
+
+    /// A home page for everyone at /, at the addresses of http.listen and tls.listen. It has the announce URLs, the texts below,
+    /// and numbers of torrents and peers that are five seconds old at most. It needs no script and no other resource.
+    section home: HomeConfig {
+        /// Serve the page.
+        page: bool = false => Reload;
+
+        /// The announce URLs that the page shows. The tracker does not know under which names and ports it is reached.
+        urls: Vec<AnnounceUrl> = Vec::new(), in 0..=LISTEN_ADDRESSES_MAX => Reload;
+
+        /// How to reach the operator: an address of e-mail or a URL, which become links, or any other text. Those who ask for
+        /// the removal of a torrent are told to write there.
+        contact: PageText = PageText::default() => Reload;
+
+        /// The rules of the tracker, in the operator's words.
+        policy: PageText = PageText::default() => Reload;
+
+        /// A file of HTML, of up to 64 KiB, that is served in place of the tracker's own page; "" for none. It is read at the
+        /// start and by SIGHUP. Browsers run no script in it and load nothing from elsewhere.
+        file: Option<PathBuf> = None => Reload;
     }
 
     /// The log, which goes to standard error, and the access log.

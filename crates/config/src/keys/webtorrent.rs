@@ -33,10 +33,10 @@ settings! {
         /// Maximum number of offers of one announce that are relayed, each to a different peer. Clients send 5 to 50.
         offers_max: u32 = 10, in 0..=100 => Reload;
 
-        /// Maximum number of WebSockets from one source, as defined at http.connections_per_source_max. The default is
-        /// higher than there because WebSockets stay open and carriers put many browsers behind one address. A WebSocket
-        /// that a trusted proxy requests counts towards the client that the proxy names.
-        connections_per_source_max: u32 = 4096, in 1..=100_000_000 => Reload;
+        /// Maximum number of WebSockets from one source, as defined at http.connections_per_source_max. Carriers put many
+        /// browsers behind one address. A WebSocket that a trusted proxy requests counts towards the client that the proxy
+        /// names.
+        connections_per_source_max: u32 = 8192, in 1..=100_000_000 => Reload;
 
         /// Maximum rate in bytes per second at which the offers of one connection are relayed, including the messages
         /// around them, averaged over eight seconds. An offer counts as 2 KiB at least, so this limits their number, too: to

@@ -11,8 +11,8 @@ use shoal_access::ports::Ports;
 use shoal_base::transport::stream::ListenAddress;
 
 use super::{
-    BlocklistField, HostName, InterfaceName, ListSource, NatsServer, OpentrackerMode, Origin, parse_address,
-    quote,
+    AnnounceUrl, BlocklistField, HostName, InterfaceName, ListSource, NatsServer, OpentrackerMode, Origin,
+    parse_address, quote,
 };
 use crate::raw::Raw;
 use crate::value::Value;
@@ -148,6 +148,13 @@ list!(
     "a list of network interfaces such as \"eth0\"",
     InterfaceName::parse,
     InterfaceName::to_string
+);
+
+list!(
+    AnnounceUrl,
+    "a list such as \"udp://tracker.example:6969/announce\" or \"https://tracker.example/announce\"",
+    AnnounceUrl::parse,
+    AnnounceUrl::to_string
 );
 
 list!(

@@ -16,7 +16,7 @@ use shoal_runtime::clock;
 use shoal_runtime::lists::bans::{self, Ban, BanError};
 use shoal_runtime::lists::is_line;
 
-/// All bans.
+/// All bans. Those by "automatic" were earned: their sources get no reply.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct BanList {
     /// The bans of this tracker.
@@ -25,6 +25,12 @@ pub(crate) struct BanList {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(required = false)]
     cluster: Vec<Ban>,
+}
+
+/// The number of bans that were lifted.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct LiftedBans {
+    lifted: usize,
 }
 
 /// A ban to set.
@@ -48,7 +54,7 @@ impl From<BanError> for Problem {
             BanError::NoFile => Self::new(
                 StatusCode::CONFLICT,
                 "there is no place for bans: set access.bans_file to a file that the tracker may write, such as \
-                 \"/var/lib/shoal/bans\", and reload",
+                 \"/var/lib/shoal/bans\", and reload; or set state.path, and restart",
             ),
             BanError::Shared(error) => error.into(),
             BanError::File(error) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, error),
@@ -63,7 +69,7 @@ impl From<BanError> for Problem {
     }
 }
 
-/// All bans: those of this tracker in the order in which they were set, and those of its cluster.
+/// All bans: those of this tracker in the order in which they were set, then those that sources have earned, and the bans of its cluster.
 #[utoipa::path(
     get, path = "/api/v1/bans", tag = "bans", security(("token" = ["read"])),
     responses((status = 200, body = BanList))
@@ -112,7 +118,24 @@ pub(super) async fn set(
     Ok(Json(ban))
 }
 
-/// Lifts the ban of a network, at all nodes of a cluster.
+/// Lifts all bans that sources have earned, at all nodes of a cluster. Those of operators stay.
+#[utoipa::path(
+    delete, path = "/api/v1/bans", tag = "bans", security(("token" = ["admin"])),
+    responses(
+        (status = 200, body = LiftedBans),
+        (status = 503, description = "The shared state of the cluster cannot be changed now.", body = ProblemBody)
+    )
+)]
+pub(super) async fn lift_earned(
+    State(control): State<Control>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<LiftedBans>, Problem> {
+    let lists = control.sources.list_control.clone();
+    let make = blocking(move || Ok(LiftedBans { lifted: lists.lift_automatic_bans()? }));
+    audit::change(&control, &caller, "earned bans lifted", serde_json::json!({}), make).await.map(Json)
+}
+
+/// Lifts the ban of a network, at all nodes of a cluster. An address lifts the ban that the source at it has earned as well.
 #[utoipa::path(
     delete, path = "/api/v1/bans/{network}", tag = "bans", security(("token" = ["admin"])),
     params(("network" = String, Path, description = "The network, with %2F for the slash.", example = "192.0.2.0%2F24")),

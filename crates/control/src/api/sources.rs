@@ -109,7 +109,8 @@ pub(super) async fn show(
     let networks = policy.access().and_then(|access| access.networks.as_ref());
     Ok(Json(SourceStatus {
         address,
-        network_served: networks.is_none_or(|networks| networks.serves(address)),
+        network_served: networks.is_none_or(|networks| networks.serves(address))
+            && !policy.is_banned(address),
         ban,
         exempt: policy.is_exempt(address),
         rates: SourceRates {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use shoal_engine::counter::Family;
+use shoal_engine::counter::{Drop, Family};
 use shoal_engine::policy::Protocol;
 use shoal_net::FamilyCounters;
 
@@ -10,13 +10,24 @@ use super::Sources;
 use super::page::{Page, Unit};
 
 pub(super) fn encode_drops(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
-    let labels = |family: Family, reason| {
-        [("protocol", Protocol::Udp.name()), ("family", family.name()), ("reason", reason)]
+    let labels_of = |protocol: Protocol, family: Family, reason| {
+        [("protocol", protocol.name()), ("family", family.name()), ("reason", reason)]
     };
+    let labels = |family, reason| labels_of(Protocol::Udp, family, reason);
     let drops = Family::ALL
         .into_iter()
         .flat_map(|family| sources.drops(family).map(move |(reason, count)| (labels(family, reason), count)));
-    page.counters("shoal_drops", "Received datagrams that got no reply, by reason.", drops)?;
+    let over_tcp = [Protocol::Http, Protocol::WebTorrent].into_iter().flat_map(|protocol| {
+        Family::ALL.map(|family| {
+            let count = sources.sum(protocol, |counters| counters.drops(family, Drop::Banned));
+            (labels_of(protocol, family, Drop::Banned.name()), count)
+        })
+    });
+    page.counters(
+        "shoal_drops",
+        "Received datagrams that got no reply, by reason. Over TCP, connections, requests and messages of banned sources.",
+        drops.chain(over_tcp),
+    )?;
     let send_drops = Family::ALL.into_iter().flat_map(|family| {
         sources.reply_drops(family).map(|(reason, count)| (labels(family, reason), count))
     });

@@ -1,9 +1,10 @@
-//! The metrics of the operator's lists.
+//! The metrics of the operator's lists, and of bans.
 
 use core::fmt;
 use std::sync::Arc;
 
 use shoal_base::metrics::Gauge;
+use shoal_engine::watch::Cause;
 
 use super::page::{Page, Unit};
 use shoal_runtime::lists::{ListCounter, ListCounters, SourceCounter};
@@ -66,5 +67,11 @@ pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
         "Time since a source of a list was last known to be read as it is now, or since it was configured.",
         Some(Unit::Seconds),
         by_source(SourceCounter::age_s),
-    )
+    )?;
+    page.counters(
+        "shoal_bans_earned",
+        "Sources that were banned by what they did, by cause.",
+        Cause::ALL.map(|cause| ([("cause", cause.name())], lists.bans.earned[cause as usize].read())),
+    )?;
+    page.gauge("shoal_bans", "Sources with a ban that they have earned.", None, lists.bans.active.read())
 }

@@ -4,6 +4,7 @@ use core::fmt;
 
 use shoal_engine::counter::{Family, Kind, Outcome};
 use shoal_engine::policy::Protocol;
+use shoal_engine::suspension::Part;
 use shoal_engine::tokens::TokenMemory;
 
 use super::Sources;
@@ -32,7 +33,18 @@ pub(super) fn encode(sources: &Sources, page: &mut Page<'_>) -> fmt::Result {
             (labels, sources.sum(protocol, |counters| counters.replies(family, kind, outcome)))
         })
     });
-    page.counters("shoal_replies", "Replies by outcome: ok, or the reason for an error.", replies)
+    page.counters("shoal_replies", "Replies by outcome: ok, or the reason for an error.", replies)?;
+    let live = sources.live.latest();
+    let paused = Part::all().map(|part| {
+        let is_paused = live.policy.suspension().is_some_and(|suspension| suspension.pause(part).is_some());
+        ([("protocol", part.protocol.name()), ("family", part.family.name())], u64::from(is_paused))
+    });
+    page.gauges(
+        "shoal_paused",
+        "1 if the operator has paused the protocol for this address family.",
+        None,
+        paused,
+    )
 }
 
 /// Appends the metrics of tokens. `shoal_replies` counts the requests that are refused for lack of a valid one.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use shoal_engine::counter::{Counters, Drop, Family, Unregistered};
 use shoal_engine::policy::Protocol;
 use shoal_net::stream::{Budget, StreamCounters};
@@ -14,7 +15,9 @@ use shoal_store::Store;
 use crate::cluster::Node;
 use crate::counters::ControlCounters;
 use crate::insight::Insight;
+use crate::last_day::{self, DayCounts, LastDay};
 use crate::operations::{Build, DataPathFigures};
+use crate::stats;
 use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::counters::RecordCounters;
 use shoal_runtime::counters::ReloadCounters;
@@ -65,6 +68,8 @@ pub struct Sources {
     pub insight: Arc<Insight>,
     /// The node of a cluster, if the tracker is part of one.
     pub cluster: Option<Arc<dyn Node>>,
+    /// The requests of the last 24 hours.
+    pub last_day: Mutex<LastDay>,
     /// The XDP data path, if there is one.
     pub data_path: Option<Arc<dyn DataPathFigures>>,
 }
@@ -94,6 +99,11 @@ impl Sources {
         let workers = self.workers.iter().map(|worker| &*worker.requests[protocol as usize]);
         let data_path = self.data_path.iter().filter(|_| protocol == Protocol::Udp);
         workers.chain(data_path.map(|data_path| data_path.requests())).map(read).sum()
+    }
+
+    /// Returns the counts of which the last day is made.
+    pub(crate) fn day_counts(&self) -> DayCounts {
+        last_day::counts(&stats::all_traffic(self))
     }
 
     /// Returns a count of connections, summed over all workers.

@@ -96,6 +96,9 @@ function warnings(stats) {
   stats.workers.forEach((worker, number) => {
     if (worker.heartbeat_age_ms > 2000) found.push(`Worker ${number} has not responded for ${duration(worker.heartbeat_age_ms / 1000)}.`);
   });
+  for (const { protocol, family, reason } of stats.paused ?? []) {
+    found.push(`${named(protocol)} ${named(family)} is paused: ${reason}`);
+  }
   for (const { file, not_before_unix_s: begin, not_after_unix_s: end } of stats.certificates) {
     const left = end - stats.now_unix_s;
     if (end && left < soon(begin, end)) found.push(left < 0 ? `The certificate ${file} has expired.` : `The certificate ${file} expires in ${duration(left)}.`);
@@ -296,6 +299,7 @@ const CARDS = [
   ["Cluster", clusterPart, (stats) => Boolean(stats.cluster)],
   ["Lists", listTable],
   ["Certificates", certificateTable, (stats) => stats.certificates.length > 0],
+  ["Banned sources", (stats) => counts(["Cause", "Count"], [["", { ...stats.bans_earned, banned_now: stats.bans }]], "Bans that sources have earned", ""), (stats) => total(stats.bans_earned) > 0 || stats.bans > 0],
   ["Announces without registration", (stats) => counts(["Limit", "Count"], [["", stats.unregistered]], "Announces without registration", ""), (stats) => total(stats.unregistered) > 0],
 ];
 

@@ -1,16 +1,18 @@
-//! The page at `/stats`, which needs no script and no other resource.
+//! The page at `/stats`, and the parts of pages for everyone. They need no script and no other resource.
 
 use std::fmt::Write;
 
 use super::{Figures, sum, uptime_s};
+use crate::last_day::DayStats;
 
+/// The begin of a page, up to its title.
 const HEAD: &str = "<!doctype html>
 <html lang=\"en\">
 <head>
 <meta charset=\"utf-8\">
 <meta name=\"viewport\" content=\"width=device-width\">
 <meta http-equiv=\"refresh\" content=\"30\">
-<title>Statistics of this tracker</title>
+<link rel=\"icon\" href=\"data:,\">
 <style>
 :root { color-scheme: light dark; font: 1rem/1.5 system-ui, sans-serif; }
 body { max-width: 40rem; margin: 2rem auto; padding: 0 1rem; }
@@ -24,59 +26,82 @@ th:first-child { text-align: left; }
   th, td { padding: .3rem .15rem; }
 }
 </style>
-</head>
-<body>
-<main>
-<h1>Statistics of this tracker</h1>
 ";
 
+/// A page under construction.
+pub(super) struct Page(String);
+
 pub(super) fn render(figures: &Figures) -> String {
-    let mut page = String::from(HEAD);
+    let mut page = Page::new("Statistics of this tracker");
     let peers = sum(figures, |totals| totals.seeders) + sum(figures, |totals| totals.leechers);
     let minutes = uptime_s(figures) / 60;
-    put(
-        &mut page,
-        format_args!(
-            "<p>{} peers. Running for {} days, {} hours and {} minutes.</p>\n",
-            grouped(peers),
-            minutes / 1440,
-            minutes / 60 % 24,
-            minutes % 60
-        ),
-    );
-    page.push_str("<table>\n<caption>Torrents and peers</caption>\n");
-    page.push_str(
-        "<tr><th scope=\"col\">Network</th><th scope=\"col\">Torrents</th><th scope=\"col\">Seeders</th>",
-    );
-    page.push_str("<th scope=\"col\">Leechers</th></tr>\n");
+    page.put(format_args!(
+        "<p>{} peers. Running for {} days, {} hours and {} minutes.</p>\n",
+        grouped(peers),
+        minutes / 1440,
+        minutes / 60 % 24,
+        minutes % 60
+    ));
+    page.table("Torrents and peers", ["Network", "Torrents", "Seeders", "Leechers"]);
     for totals in &figures.stats.swarms {
-        let numbers = [totals.swarms, totals.seeders, totals.leechers];
-        row(&mut page, label(&totals.family), numbers);
+        page.row(label(&totals.family), [totals.swarms, totals.seeders, totals.leechers]);
     }
-    page.push_str("</table>\n<table>\n<caption>Requests since the start</caption>\n");
-    page.push_str(
-        "<tr><th scope=\"col\">Protocol</th><th scope=\"col\">Announces</th><th scope=\"col\">Scrapes</th>",
-    );
-    page.push_str("<th scope=\"col\">Refused</th></tr>\n");
+    page.push("</table>\n");
+    page.day(&figures.stats.last_day);
+    page.table("Requests since the start", ["Protocol", "Announces", "Scrapes", "Refused"]);
     for traffic in &figures.stats.traffic {
         let count = |kind: &str| traffic.requests.get(kind).copied().unwrap_or(0);
         let name = format!("{}, {}", label(&traffic.protocol), label(&traffic.family));
-        row(&mut page, &name, [count("announce"), count("scrape") + count("full_scrape"), traffic.refused]);
+        page.row(&name, [count("announce"), count("scrape") + count("full_scrape"), traffic.refused]);
     }
-    page.push_str("</table>\n</main>\n</body>\n</html>\n");
-    page
+    page.push("</table>\n");
+    page.end()
 }
 
-fn row(page: &mut String, name: &str, numbers: [u64; 3]) {
-    put(page, format_args!("<tr><th scope=\"row\">{name}</th>"));
-    for number in numbers {
-        put(page, format_args!("<td>{}</td>", grouped(number)));
+impl Page {
+    /// Begins a page with this title.
+    pub(super) fn new(title: &str) -> Self {
+        Self(format!("{HEAD}<title>{title}</title>\n</head>\n<body>\n<main>\n<h1>{title}</h1>\n"))
     }
-    page.push_str("</tr>\n");
-}
 
-fn put(page: &mut String, text: std::fmt::Arguments<'_>) {
-    page.write_fmt(text).expect("writing to a string never fails");
+    pub(super) fn push(&mut self, text: &str) {
+        self.0.push_str(text);
+    }
+
+    pub(super) fn put(&mut self, text: std::fmt::Arguments<'_>) {
+        self.0.write_fmt(text).expect("writing to a string never fails");
+    }
+
+    /// Appends the requests of the last day as a table.
+    pub(super) fn day(&mut self, day: &DayStats) {
+        self.table("Requests of the last 24 hours", ["Protocol", "Announces", "Scrapes", "Refused"]);
+        for traffic in &day.traffic {
+            let name = format!("{}, {}", label(&traffic.protocol), label(&traffic.family));
+            self.row(&name, [traffic.announces, traffic.scrapes, traffic.refused]);
+        }
+        self.push("</table>\n");
+    }
+
+    pub(super) fn end(mut self) -> String {
+        self.push("</main>\n</body>\n</html>\n");
+        self.0
+    }
+
+    fn table(&mut self, caption: &str, columns: [&str; 4]) {
+        self.put(format_args!("<table>\n<caption>{caption}</caption>\n<tr>"));
+        for column in columns {
+            self.put(format_args!("<th scope=\"col\">{column}</th>"));
+        }
+        self.push("</tr>\n");
+    }
+
+    fn row(&mut self, name: &str, numbers: [u64; 3]) {
+        self.put(format_args!("<tr><th scope=\"row\">{name}</th>"));
+        for number in numbers {
+            self.put(format_args!("<td>{}</td>", grouped(number)));
+        }
+        self.push("</tr>\n");
+    }
 }
 
 /// Returns the words for a family or a protocol. Others are not shown.
@@ -92,7 +117,7 @@ fn label(name: &str) -> &'static str {
 }
 
 /// Returns a number with its digits in groups of three.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {

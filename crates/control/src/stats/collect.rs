@@ -6,6 +6,7 @@ use shoal_base::metrics::{Metric, sums};
 use shoal_base::{Counts, Totals};
 use shoal_engine::counter::{Counters, Family, Kind, Loss, Outcome, Relay};
 use shoal_engine::policy::Protocol;
+use shoal_engine::watch::Cause;
 use shoal_net::SocketProbe;
 use shoal_net::stream::Direction;
 
@@ -14,8 +15,8 @@ use super::{
     Refusals, Relays, Stats, SwarmTotals, TopSwarm, Traffic, Worker,
 };
 use crate::metrics::{memory_kinds, thousandths};
-use crate::process;
 use crate::{Sources, WorkerSources};
+use crate::{last_day, pause, process};
 use shoal_engine::processing::ProcessingCounters;
 use shoal_runtime::clock;
 use shoal_runtime::lists::ListCounters;
@@ -27,8 +28,10 @@ const TOP_SWARMS_MAX: usize = 10;
 /// Returns the statistics at this moment.
 pub fn collect(sources: &Sources) -> Stats {
     let now_ms = clock::monotonic_ms();
-    let endpoints = &sources.live.latest().endpoints;
+    let live = sources.live.latest();
+    let endpoints = &live.endpoints;
     let workers = sources.workers.iter().zip(&endpoints.probes);
+    let traffic = all_traffic(sources);
     Stats {
         version: sources.build.release.to_owned(),
         commit: sources.build.commit.to_owned(),
@@ -37,7 +40,9 @@ pub fn collect(sources: &Sources) -> Stats {
         now_unix_s: clock::unix_s(),
         started_unix_s: sources.started_unix_s,
         monotonic_ms: now_ms,
-        traffic: flows().map(|(protocol, family)| traffic(sources, protocol, family)).collect(),
+        last_day: sources.last_day.lock().stats(&last_day::counts(&traffic)),
+        traffic,
+        paused: pause::paused(&live.policy),
         refusals: flows().flat_map(|(protocol, family)| refusals(sources, protocol, family)).collect(),
         unregistered: occurred(flows().flat_map(|(protocol, family)| sources.unregistered(protocol, family))),
         datagrams: Family::ALL.map(|family| datagrams(sources, family)).into(),
@@ -53,9 +58,15 @@ pub fn collect(sources: &Sources) -> Stats {
         certificates: certificates(sources),
         lists: lists(&sources.lists),
         list_sources: list_sources(&sources.lists),
+        bans: sources.lists.bans.active.read(),
+        bans_earned: bans_earned(&sources.lists),
         reloads: sources.reloads().map(|(outcome, count)| (outcome.to_owned(), count)).into(),
         cluster: sources.cluster.as_deref().map(|node| node.stats()),
     }
+}
+
+fn bans_earned(lists: &ListCounters) -> CountMap {
+    occurred(Cause::ALL.map(|cause| (cause.name(), lists.bans.earned[cause as usize].read())))
 }
 
 /// Returns every protocol with every family.
@@ -70,6 +81,11 @@ fn occurred(counts: impl IntoIterator<Item = (&'static str, u64)>) -> CountMap {
         *occurred.entry(name.to_owned()).or_default() += count;
     }
     occurred
+}
+
+/// Returns the requests and replies of every protocol and family.
+pub(crate) fn all_traffic(sources: &Sources) -> Vec<Traffic> {
+    flows().map(|(protocol, family)| traffic(sources, protocol, family)).collect()
 }
 
 fn traffic(sources: &Sources, protocol: Protocol, family: Family) -> Traffic {

@@ -6,7 +6,8 @@
 //! Without `--bench` (as under `cargo test`) every case runs once at a tiny size, without callgrind.
 //!
 //! The load is that of the preset `published` of `shoal-lab compare`, and of its twin with churn, at a twentieth of the
-//! size: the number of peers in each swarm is the same, only the swarms are fewer. The count depends on the compiler, and
+//! size: the number of peers in each swarm is the same, only the swarms are fewer. The limits and bans are the defaults,
+//! and the clients have addresses that these do not exempt. The count depends on the compiler, and
 //! a little on the C library, whose `memcpy` depends on the processor.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ use serde_json::json;
 use shoal_access::Access;
 use shoal_access::networks::{Network, NetworkTable};
 use shoal_access::token::{HashKey, KeyNumber, KeySet};
+use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_config::Config;
 use shoal_engine::Now;
@@ -32,6 +34,7 @@ use shoal_engine::limits::{Limits, SourceRates};
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::tokens::{TokenMemory, Tokens};
 use shoal_engine::udp::Responder;
+use shoal_engine::watch::Watch;
 use shoal_store::Store;
 use shoal_testkit::tokens::{Issuer, jwks};
 use shoal_wire::udp::encode_url_data;
@@ -40,14 +43,19 @@ use clients::{Clients, Mix, REQUEST_BYTES_MAX};
 
 const NOW: Now = Now { monotonic_s: 1000, monotonic_ms: 1_000_000, unix_s: 1_700_000_000 };
 
+/// The secret of tables. As in production, its bits are random: small numbers would not hash.
+const SECRET: [u64; 4] =
+    [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89];
+
 const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");
 
 /// The rules of the operator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rules {
+    /// The defaults.
     None,
-    /// 100,000 networks, and limits of sources.
-    NetworksAndLimits,
+    /// 100,000 networks.
+    Networks,
     /// Every announce has a token, which is in the cache.
     Tokens,
     /// Announces are sampled as on a busy tracker, and changes are watched.
@@ -94,7 +102,7 @@ const CASES: [Case; 9] = [
         name: "instructions/announce-with-rules",
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         announces_per_life: 0,
-        rules: Rules::NetworksAndLimits,
+        rules: Rules::Networks,
     },
     Case {
         name: "instructions/announce-with-token",
@@ -164,25 +172,26 @@ fn main() -> ExitCode {
 
 /// Fills a tracker and puts load on it. Returns the number of replies to the load.
 fn run(case: Case, size: Size) -> u64 {
-    let settings = shoal_store::Settings::new(
-        256 << 20,
-        2700,
-        [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89],
-    );
+    let mut settings = shoal_store::Settings::new(256 << 20, 2700, SECRET);
+    let peers_max = Config::default().limits.peers_per_source_max;
+    let holdings = HoldingLimits { peers_max, torrents_max: 0 };
+    settings.holdings = Holdings::new(holdings, [SECRET[0], SECRET[1]]).map(Arc::new);
     let store = Arc::new(Store::new(&settings).expect("address space"));
     // As in comparisons, whose load comes from a few addresses.
     let mut config = Config::default();
     config.announce.peers_per_address_max = 0;
     let rng = fastrand::Rng::with_seed(3);
     let issuer = Issuer::ed25519("2026-11");
+    let sources = Arc::new(SourceRates::new(SECRET));
+    let (limits, watch) = (Limits::of(&config.limits, &sources), Watch::of(&config, &sources));
     let (policy, options) = match case.rules {
         Rules::None | Rules::Insight => (Policy::new(config), vec![Vec::new()]),
-        Rules::NetworksAndLimits => (with_rules(config), vec![Vec::new()]),
+        Rules::Networks => (with_networks(config), vec![Vec::new()]),
         Rules::Tokens => {
             (with_tokens(config, &issuer), (0..TOKENS).map(|user| options(&issuer, user)).collect())
         }
     };
-    let policy = Arc::new(policy);
+    let policy = Arc::new(policy.with_limits(limits).with_watch(watch));
     let mut context = Context::new(Protocol::Udp, policy, Tally::default(), rng);
     let ring = Arc::new(SampleRing::default());
     if case.rules == Rules::Insight {
@@ -213,17 +222,15 @@ fn run(case: Case, size: Size) -> u64 {
     replies.sum()
 }
 
-/// Returns a policy with 100,000 networks that refuse no client here, and limits that none of them reaches.
-fn with_rules(mut config: Config) -> Policy {
-    config.limits.udp_requests_per_s = 1_000_000;
+/// Returns a policy with 100,000 networks that refuse no client here.
+fn with_networks(config: Config) -> Policy {
     let mut rng = fastrand::Rng::with_seed(5);
-    // The clients are in 127.0.0.0/8, so lower addresses are used.
+    // The clients have higher addresses.
     let denied: Vec<Network> = (0..100_000)
         .filter_map(|_| Network::new(Ipv4Addr::from_bits(rng.u32(..0x7f00_0000)).into(), rng.u8(16..=32)))
         .collect();
     let networks = Some(Arc::new(NetworkTable::new(None, &denied)));
-    let limits = Limits::of(&config.limits, &Arc::new(SourceRates::new([1, 2, 3, 4])));
-    Policy::new(config).with_access(Access { networks, ..Access::default() }).with_limits(limits)
+    Policy::new(config).with_access(Access { networks, ..Access::default() })
 }
 
 /// Number of different tokens.
@@ -237,7 +244,7 @@ fn with_tokens(mut config: Config, issuer: &Issuer) -> Policy {
     let mut random = [0; HashKey::BYTES];
     fastrand::Rng::with_seed(6).fill(&mut random);
     let memory = Arc::new(TokenMemory::new(HashKey::new(&random), 1 << 20));
-    let sources = Arc::new(SourceRates::new([1, 2, 3, 4]));
+    let sources = Arc::new(SourceRates::new(SECRET));
     let tokens = Tokens::new(&config.tokens, keys, u32::MAX, memory, sources);
     Policy::new(config).with_tokens(Some(tokens))
 }

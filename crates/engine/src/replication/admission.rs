@@ -57,7 +57,7 @@ pub(super) fn check_peer(
         return Err(RefusedPeer::UnusableAddress);
     }
     if action != Action::Stop {
-        address::check(ip, policy.config().address.private).map_err(|_| RefusedPeer::PrivateAddress)?;
+        address::check(ip, policy.private_addresses()).map_err(|_| RefusedPeer::PrivateAddress)?;
         policy.check_network(ip).map_err(|_| RefusedPeer::Network)?;
         if policy
             .access()

@@ -18,6 +18,7 @@ use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::policy::{Decision, Protocol, Request};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
+use crate::watch::Sighting;
 
 impl Front {
     /// Applies and answers the requests of both families.
@@ -51,13 +52,15 @@ impl Front {
     }
 
     pub(super) fn admit(
-        &self,
+        &mut self,
         ip: IpAddr,
         announce: &Announce,
         options: Options<'_>,
         now: Now,
     ) -> Result<Decision, Refused> {
-        self.context.policy.admit(&request(ip, announce, options), now)
+        let mut request = request(ip, announce, options);
+        request.drawn = self.context.gate.draw();
+        self.context.policy.admit(&request, now)
     }
 
     /// Answers with an error, unless the policy is silence, or the source is unverified and the error would be larger
@@ -209,8 +212,13 @@ impl Front {
                 let Counts { seeders, leechers, .. } = counts;
                 *head = AnnounceHead::new(query.transaction_id, self.context.interval_s(), leechers, seeders);
                 let is_sample = self.context.sampler.is_due();
-                if is_sample || self.context.recorder.is_some() || self.context.credit.is_some() {
-                    self.record(exchange, (change, action), is_sample.then_some(counts), now);
+                let watched = self.context.watched();
+                if is_sample
+                    || watched > 0
+                    || self.context.recorder.is_some()
+                    || self.context.credit.is_some()
+                {
+                    self.record(exchange, (change, action), is_sample.then_some(counts), watched, now);
                 }
                 let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
                 self.finish(exchange, query, Outcome::Ok, reply_bytes);
@@ -219,15 +227,16 @@ impl Front {
         }
     }
 
-    /// Records an announce: the change of its peer for other nodes, the announce itself if users are credited, and a sample if
-    /// it is one. The datagram is decoded again, so that trackers that record nothing need not carry its fields through the
-    /// passes.
+    /// Records an announce: the change of its peer for other nodes, the announce itself if users are credited, a sample if
+    /// it is one, and what may earn a ban if the announce stands for `watched` of them. The datagram is decoded again, so
+    /// that trackers that record nothing need not carry its fields through the passes.
     #[inline(never)]
     fn record(
         &mut self,
         exchange: &Exchange<'_>,
         (change, action): (PeerChange, Action),
         sample: Option<Counts>,
+        watched: u32,
         now: Now,
     ) {
         let Ok(wire::Request::Announce { announce, options, .. }) = wire::Request::decode(exchange.request)
@@ -245,6 +254,12 @@ impl Front {
                 left: Transfer::known(announce.left_bytes.get()),
             };
             credit.record(&self.context.policy, &request(ip, announce, options), transfer, now);
+        }
+        if watched > 0 {
+            let (has_joined, port) = (change == PeerChange::Joined, announce.port.get());
+            let peer = Some((&announce.info_hash, port, &announce.peer_id));
+            let sighting = Sighting::Announce { has_joined, peer };
+            self.context.policy.observe(ip, sighting, watched, now);
         }
         if let Some(counts) = sample {
             self.context.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);

@@ -17,6 +17,7 @@ use crate::counter::{Kind, Outcome};
 use crate::policy::{Protocol, Request};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
+use crate::watch::Sighting;
 
 /// The client of an announce, and its announcement.
 pub(super) struct Announcement {
@@ -76,6 +77,7 @@ impl Inner {
             left_bytes: announce.left_bytes,
             numwant: announce.numwant,
             shown: Shown::Socket(&member.token),
+            drawn: self.context.gate.draw(),
             ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
         let decision = match self.context.policy.admit(&request, now) {
@@ -167,7 +169,7 @@ impl Inner {
         joining: Joining,
         now: Now,
     ) -> Result<Counts, Refusal> {
-        match self.enter_or_prune(member, &joining, now) {
+        match self.enter_or_prune(member, ip, &joining, now) {
             Ok(counts) => Ok(counts),
             Err(Rejected::Excess(excess)) => self.handle_excess(member, ip, joining, excess, now),
             Err(Rejected::For(refusal)) => Err(refusal),
@@ -186,7 +188,8 @@ impl Inner {
     ) -> Result<Counts, Refusal> {
         match self.context.policy.handle_excess(ip, excess) {
             Handling::Exempt => {
-                let entered = self.enter_or_prune(member, &Joining { is_exempt: true, ..joining }, now);
+                let joining = Joining { is_exempt: true, ..joining };
+                let entered = self.enter_or_prune(member, ip, &joining, now);
                 entered.map_err(|rejected| match rejected {
                     Rejected::Excess(excess) => excess.into(),
                     Rejected::For(refusal) => refusal,
@@ -206,6 +209,7 @@ impl Inner {
     fn enter_or_prune(
         &mut self,
         member: &mut Member,
+        ip: IpAddr,
         joining: &Joining,
         now: Now,
     ) -> Result<Counts, Rejected> {
@@ -227,6 +231,8 @@ impl Inner {
         }
         let Announced { counts, joined, change, older } = announced?;
         self.record(member, change, action, info_hash, peer_id);
+        // A socket has few peer ids in a torrent, see `PEER_IDS_PER_TORRENT_MAX`, and browsers behind one address have many.
+        self.context.observe_announce(ip, Sighting::Announce { has_joined: joined, peer: None }, now);
         if joined {
             member.add(Peer { info_hash, peer_id });
         }

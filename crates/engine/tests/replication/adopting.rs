@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use shoal_base::{Counts, Event};
-use shoal_config::{Config, PrivateAddresses};
+use shoal_config::{Auto, Config, PrivateAddresses};
 use shoal_engine::replication::{BLOCK_BYTES_MAX, Damaged, ReplicaExport};
 use shoal_store::Adopted;
 
@@ -113,7 +113,7 @@ fn peers_that_may_not_be_handed_out_are_left_out_and_counted() {
 fn private_networks_are_kept_apart_as_the_adopting_node_says() {
     let with = |secret, private| {
         let mut config = Config::default();
-        config.address.private = private;
+        config.address.private = Auto::Set(private);
         Node::with(&settings(secret), config)
     };
     let peers = ["10.1.2.3:1", "10.1.2.4:2", "192.168.0.1:3", "[fd00::1]:4", "77.1.2.3:5", "[2001:db8::1]:6"];

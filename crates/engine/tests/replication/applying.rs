@@ -8,7 +8,7 @@ use shoal_access::ports::{PortSet, Ports};
 use shoal_access::torrents::{TableBuilder, TorrentLists};
 use shoal_access::{Access, HashKey};
 use shoal_base::{Action, Counts, Delta, Event};
-use shoal_config::{Config, PrivateAddresses};
+use shoal_config::{Auto, Config, PrivateAddresses};
 use shoal_engine::policy::Policy;
 use shoal_engine::replication::RefusedPeer;
 
@@ -164,7 +164,7 @@ fn private_addresses_are_served_as_this_node_says() {
         (PrivateAddresses::Refuse, [0, 0], 0),
     ] {
         let mut config = Config::default();
-        config.address.private = private;
+        config.address.private = Auto::Set(private);
         let mut node = Node::with(&settings(1), config);
         node.replica_now().apply(&[ten, unique, ten], 0);
         assert_eq!(node.store.counts(&hash(1)).map(|counts| counts.leechers), public);

@@ -2,7 +2,7 @@
 
 use shoal_base::transport::datagram::BATCH_MAX;
 use shoal_base::{Action, Delta, Event, InfoHash};
-use shoal_config::{Config, PrivateAddresses};
+use shoal_config::{Auto, Config, PrivateAddresses};
 use shoal_engine::replication::DELTAS_MAX;
 
 use crate::node::{Announced, Node, TIMEOUT_S, address, hash, settings};
@@ -91,7 +91,7 @@ fn peers_of_private_networks_are_recorded_as_others() {
         .flat_map(|announce| [(announce, PrivateAddresses::Apart), (announce, PrivateAddresses::Serve)])
     {
         let mut config = Config::default();
-        config.address.private = private;
+        config.address.private = Auto::Set(private);
         let mut node = Node::with(&settings(1), config);
         let announced = Announced { address: "10.1.2.3:6881".parse().unwrap(), ..leecher(false) };
         assert_eq!(actions(&mut node, announce, announced), [(hash(1), Action::Leech)]);

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use shoal_load::{
-    Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Pace, Plan, Relays, Report,
+    Bottleneck, ConnectionFailures, Connections, Kinds, LatencySummary, Limit, Pace, Plan, Relays, Report,
     WrongRelays, WrongReplies,
 };
 
@@ -47,6 +47,9 @@ pub(crate) fn text(pace: Pace, plan: &Plan, fill: Option<&Report>, run: &Report)
     };
     line(&mut out, "generator", &format!("{busy}, {:.1} s of CPU time", run.generator_cpu_s));
     conclusion_lines(&mut out, pace, run);
+    if let Some(limit) = &run.limit {
+        limit_line(&mut out, limit);
+    }
     out
 }
 
@@ -214,6 +217,16 @@ pub(super) fn wrong(wrong: &WrongReplies) -> String {
     let broken = listed(&rules);
     let broken = if broken.is_empty() { broken } else { format!(": {broken}") };
     format!("{}{broken}", wrong.total())
+}
+
+fn limit_line(out: &mut String, limit: &Limit) {
+    let Limit { text, share, probably } = limit;
+    let value = format!(
+        "{:.0} % of the replies refuse with \"{text}\". This shows a limit of the tracker, not its speed: probably {probably}. \
+         Lift it for the load; in Shoal, add the addresses of the load to limits.exempt",
+        100.0 * share
+    );
+    line(out, "A LIMIT", &value);
 }
 
 fn conclusion_lines(out: &mut String, pace: Pace, run: &Report) {

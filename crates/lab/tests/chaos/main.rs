@@ -108,7 +108,7 @@ fn a_tracker_without_state_loses_all_peers() {
     let laboratory = Laboratory::new();
     let program = tools::shoal().unwrap();
     let config = "[udp]\nlisten = [\"{address}\"]\n[http]\nlisten = []\n[control]\nlisten = \"\"\n\
-                  [announce]\npeers_per_address_max = 0\n";
+                  [announce]\npeers_per_address_max = 0\n[limits]\nexempt = [\"0.0.0.0/0\", \"::/0\"]\n";
     laboratory.describe(
         &format!("exec {} --config {{folder}}/shoal.toml", program.display()),
         &format!("[[chaos.files]]\nname = \"shoal.toml\"\ntext = '''{config}'''"),

@@ -40,6 +40,10 @@ impl Checker<'_> {
             }
         } else {
             self.run.tally.wrong.status += 1;
+            // RFC 6585, section 4, and RFC 9110, section 15.6.4.
+            if matches!(reply.status, 429 | 503) {
+                self.run.tally.refusals.count(format!("status {}", reply.status).as_bytes());
+            }
             let body = excerpt(reply.body);
             self.run.tally.note_fault(|| format!("status {}: {body}", reply.status));
         }

@@ -11,7 +11,7 @@ labels! {
         RefusedShare = "refused_share",
         /// Its source has the maximum number of connections.
         RefusedSource = "refused_source",
-        /// Its source opens connections more often than the service allows.
+        /// Its source opens connections more often than the service allows, or is banned.
         RefusedRate = "refused_rate",
         /// There is no memory for another connection, and none that could be closed instead.
         RefusedMemory = "refused_memory",

@@ -19,7 +19,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, recv, send};
 use shoal_base::transport::stream::{Handle, Next, OUTPUT_BYTES_MAX, StreamService};
 
 use super::accept::{Accepting, accept};
@@ -415,7 +415,7 @@ impl<S: StreamService> StreamIo<S> {
                 if cause == WriteCause::NoReply {
                     cause = WriteCause::Reply;
                 }
-                let sent = match send(&connection.socket, &self.output, SendFlags::NOSIGNAL) {
+                let sent = match send(&connection.socket, &self.output, connection.send_flags()) {
                     Ok(sent) => sent,
                     Err(Errno::AGAIN | Errno::INTR) => 0,
                     Err(_) => return self.fail(handle, service),
@@ -448,9 +448,10 @@ impl<S: StreamService> StreamIo<S> {
     /// Sends more of the unsent output, or continues after other connections were served.
     fn resume_flush(&mut self, handle: Handle, now_ms: u64, service: &mut S) -> Outcome {
         let Some(connection) = self.table.get_mut(handle) else { return Outcome::Closed };
+        let flags = connection.send_flags();
         let Connection { socket, unsent, sent, has_backlog, .. } = connection;
         if !unsent.is_empty() {
-            let newly_sent = match send(socket, &unsent[*sent..], SendFlags::NOSIGNAL) {
+            let newly_sent = match send(socket, &unsent[*sent..], flags) {
                 Ok(newly_sent) => newly_sent,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 Err(_) => return self.fail(handle, service),

@@ -27,8 +27,9 @@ const DISCARDED_BYTES_MAX: u32 = 256 * 1024;
 /// seconds for a reply, a peer that reads 35 kbit/s stays connected.
 const SEND_TIMEOUTS_MAX: u8 = 6;
 
-/// Flags of every send: as much as there is room for, and no signal if the peer is gone.
-const SEND_NOW: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+/// Flags of the send before a close: as much as there is room for, in one segment with the FIN, and no signal if the peer
+/// is gone.
+const SEND_LAST: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL).union(SendFlags::MORE);
 
 /// The state of a connection after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,7 +353,7 @@ fn refuse<S: StreamService>(socket: &OwnedFd, remote: &Remote, service: &mut S, 
     counters.add_write(try_send(socket, &message));
 }
 
-/// Sends as much of `message` as the socket has room for. Returns the number of bytes; zero if the peer is gone.
+/// Sends as much of `message` as the socket has room for, before the socket is closed. Returns the number of bytes; zero if the peer is gone.
 pub(super) fn try_send(socket: &OwnedFd, message: &[u8]) -> usize {
-    if message.is_empty() { 0 } else { send(socket, message, SEND_NOW).unwrap_or(0) }
+    if message.is_empty() { 0 } else { send(socket, message, SEND_LAST).unwrap_or(0) }
 }

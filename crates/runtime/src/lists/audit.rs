@@ -120,6 +120,8 @@ pub enum Author {
         /// The address of the client.
         address: IpAddr,
     },
+    /// The tracker itself.
+    Tracker,
 }
 
 impl Author {
@@ -138,6 +140,7 @@ impl core::fmt::Display for Author {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::User(user) => user.fmt(f),
+            Self::Tracker => f.write_str("the tracker"),
             Self::Token { name, address } => write!(f, "token {name} at {address}"),
         }
     }

@@ -1,7 +1,10 @@
 //! Networks that are banned for a time, through the control listener.
 //!
 //! A ban applies like an entry of `access.networks_deny`. Unlike the lists, the file of bans belongs to the tracker: it
-//! rewrites all bans after each change, and reads them at its start.
+//! rewrites all bans after each change, and reads them at its start. The same file has the bans that sources have earned
+//! (`automatic`), which are written together, some seconds later.
+
+pub(super) mod automatic;
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,6 +15,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use shoal_access::networks::Network;
 
+use self::automatic::{AutomaticBans, is_automatic};
 use super::shared::SharedError;
 use crate::replace_file;
 
@@ -65,6 +69,7 @@ impl From<SharedError> for BanError {
 pub(super) struct Bans {
     file: Option<PathBuf>,
     bans: Vec<Ban>,
+    pub(super) automatic: AutomaticBans,
     /// Why the file could not be read. In that case it is not written.
     fault: Option<String>,
 }
@@ -106,11 +111,13 @@ impl Bans {
         match read(file) {
             Ok(bans) => {
                 tracing::info!(bans = bans.len(), "bans");
+                let (automatic, bans) = bans.into_iter().partition(is_automatic);
+                self.automatic.add_all(automatic, now_unix_s);
                 self.bans = bans;
                 self.expire(now_unix_s);
             }
             Err(error) => {
-                tracing::error!(file = %file.display(), error, "access.bans_file cannot be read; no ban can be set");
+                tracing::error!(file = %file.display(), error, "the file of bans cannot be read; no ban can be set");
                 self.fault = Some(error);
             }
         }
@@ -121,26 +128,29 @@ impl Bans {
     }
 
     /// Returns the ban of an address that ends last.
-    pub(super) fn of(&self, ip: IpAddr) -> Option<&Ban> {
+    pub(super) fn of(&self, ip: IpAddr, now_unix_s: u64) -> Option<&Ban> {
         let bans = self.bans.iter().filter(|ban| ban.network.contains(&ip.to_canonical()));
+        let bans = bans.chain(self.automatic.of(ip, now_unix_s));
         bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX))
     }
 
     pub(super) fn networks(&self) -> impl Iterator<Item = Network> {
-        self.bans.iter().filter_map(|ban| Network::new(ban.network.addr(), ban.network.prefix_len()))
+        self.bans.iter().filter(|ban| !is_automatic(ban)).map(network)
     }
 
     /// Returns when the next ban ends, in seconds since 1970.
     pub(super) fn next_end(&self) -> u64 {
-        self.bans.iter().filter_map(|ban| ban.until_unix_s).min().unwrap_or(u64::MAX)
+        let ends = self.bans.iter().filter_map(|ban| ban.until_unix_s);
+        ends.min().unwrap_or(u64::MAX).min(self.automatic.next_end())
     }
 
     /// Removes ended bans. Returns whether there were any.
     pub(super) fn expire(&mut self, now_unix_s: u64) -> bool {
         let before = self.bans.len();
         self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
+        let automatic_ended = self.automatic.expire(now_unix_s);
         if self.bans.len() == before {
-            return false;
+            return automatic_ended;
         }
         tracing::info!(ended = before - self.bans.len(), "bans have ended");
         // The file may contain ended bans. They are removed when it is read.
@@ -180,11 +190,27 @@ impl Bans {
         if let Some(fault) = &self.fault {
             return Err(BanError::File(format!("{} cannot be read: {fault}", file.display())));
         }
-        write(file, &bans)
+        self.automatic.is_unwritten = false;
+        write(file, bans.iter().chain(self.automatic.all()))
             .map_err(|error| BanError::File(format!("{} cannot be written: {error}", file.display())))?;
         self.bans = bans;
         Ok(())
     }
+
+    /// Writes the bans that sources have earned since the last time, if there is a file.
+    pub(super) fn write_automatic(&mut self) {
+        if !self.automatic.is_unwritten || self.file.is_none() || self.fault.is_some() {
+            return;
+        }
+        if let Err(BanError::File(error)) = self.replace(self.bans.clone()) {
+            tracing::warn!(error, "the bans that sources have earned are lost with a restart");
+        }
+    }
+}
+
+/// Returns the network of a ban.
+fn network(ban: &Ban) -> Network {
+    Network::new(ban.network.addr(), ban.network.prefix_len()).unwrap_or(Network::single(ban.network.addr()))
 }
 
 fn read(file: &Path) -> Result<Vec<Ban>, String> {
@@ -201,14 +227,14 @@ fn read(file: &Path) -> Result<Vec<Ban>, String> {
     Ok(bans)
 }
 
-/// Maximum size of the file: the maximum number of bans with every character escaped.
-const FILE_BYTES_MAX: u64 = 32 << 20;
+/// Maximum size of the file: the maximum number of bans with every character escaped, and those that sources have earned.
+const FILE_BYTES_MAX: u64 = 256 << 20;
 
 /// The mode of the file: reasons may name cases, which not every user of the machine may read.
 const FILE_MODE: u32 = 0o640;
 
 /// Replaces the content of the file by these bans.
-fn write(file: &Path, bans: &[Ban]) -> io::Result<()> {
+fn write<'b>(file: &Path, bans: impl Iterator<Item = &'b Ban>) -> io::Result<()> {
     let mut text = String::new();
     for ban in bans {
         text.push_str(&serde_json::to_string(ban)?);
@@ -240,9 +266,9 @@ mod tests {
         assert_eq!(again.all(), bans.all());
         assert_eq!(again.next_end(), 50);
         let ip = "192.0.2.7".parse().unwrap();
-        assert_eq!(again.of(ip).unwrap().until_unix_s, Some(100));
+        assert_eq!(again.of(ip, 10).unwrap().until_unix_s, Some(100));
         assert!(!again.expire(49) && again.expire(50) && again.expire(100));
-        assert_eq!((again.of(ip), again.all().len(), again.next_end()), (None, 1, u64::MAX));
+        assert_eq!((again.of(ip, 100), again.all().len(), again.next_end()), (None, 1, u64::MAX));
         assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()).unwrap().unwrap().by, "kim");
         assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()), Ok(None));
         let mut later = Bans::default();

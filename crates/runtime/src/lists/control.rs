@@ -7,20 +7,30 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use serde::Serialize;
+use serde_json::json;
 use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
 use shoal_base::InfoHash;
 use shoal_engine::policy::Policy;
+use shoal_engine::watch::Suspect;
+use tokio::task::JoinHandle;
 
+use super::bans::automatic::{AutomaticBans, is_automatic};
 use super::bans::{Ban, BanError, Bans};
 use super::operations::Which;
-use super::shared::{SharedEntries, SharedTables};
+use super::shared::{SharedEntries, SharedError, SharedTables};
 use super::watch::{apply_changes, follow_files};
-use super::{Changes, Lists, Publisher};
+use super::{Author, Changes, Lists, Publisher, append_audit};
 use crate::clock;
 
-/// How often ended bans are looked for.
+/// How often ended bans, and sources that have earned one, are looked for.
 const BANS_LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Number of looks after which the bans that sources have earned are written, five seconds.
+const LOOKS_PER_WRITE: u64 = 10;
+
+/// Maximum number of new bans in each look that are recorded one by one, and shared with other nodes.
+const RECORDS_MAX: usize = 32;
 
 /// The lists of a running tracker. All functions may block for as long as the lists are being read.
 #[derive(Clone)]
@@ -125,16 +135,19 @@ impl ListControl {
         self.shared.as_deref().filter(|shared| shared.is_used())
     }
 
-    /// Returns all bans of this tracker, and those that all nodes of a cluster share.
+    /// Returns all bans of this tracker, those that sources have earned as the last, and the bans that all nodes of a
+    /// cluster share.
     pub fn bans(&self) -> (Vec<Ban>, Vec<Ban>) {
         let lists = self.lock();
-        (lists.bans.all().to_vec(), lists.shared.bans.all().to_vec())
+        let automatic = lists.bans.automatic.active(clock::unix_s());
+        (lists.bans.all().iter().chain(automatic).cloned().collect(), lists.shared.bans.all().to_vec())
     }
 
     /// Returns the ban of an address that ends last.
     pub fn ban_of(&self, ip: IpAddr) -> Option<Ban> {
         let lists = self.lock();
-        let bans = lists.bans.of(ip).into_iter().chain(lists.shared.bans.of(ip));
+        let now_unix_s = clock::unix_s();
+        let bans = lists.bans.of(ip, now_unix_s).into_iter().chain(lists.shared.bans.of(ip, now_unix_s));
         bans.max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX)).cloned()
     }
 
@@ -149,6 +162,9 @@ impl ListControl {
     /// Lifts the ban of a network everywhere, and returns it if there was one.
     pub fn lift_ban(&self, network: &IpNet) -> Result<Option<Ban>, BanError> {
         let shared = self.shared().map(|shared| shared.lift(network)).transpose()?.flatten();
+        let automatic = self.change_automatic(|bans| bans.lift(network, clock::unix_s()));
+        automatic.iter().for_each(|ban| self.forgive(ban));
+        let shared = shared.or(automatic);
         let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
         if !is_local {
             return Ok(shared);
@@ -157,27 +173,121 @@ impl ListControl {
         Ok(shared.or(local))
     }
 
-    /// Ends bans whose time is over, forever.
-    pub async fn end_bans(self) {
+    /// Lifts all bans that sources have earned, everywhere. Returns their number.
+    pub fn lift_automatic_bans(&self) -> Result<usize, BanError> {
+        let mut lifted = 0;
+        if let Some(shared) = self.shared() {
+            let bans = self.lock().shared.bans.all().to_vec();
+            for ban in bans.iter().filter(|ban| is_automatic(ban)) {
+                lifted += usize::from(shared.lift(&ban.network)?.is_some());
+            }
+        }
+        let now_s = clock::unix_s();
+        let lifts = |bans: &mut AutomaticBans| (bans.active_count() > 0).then(|| bans.lift_all(now_s));
+        let local = self.change_automatic(lifts).unwrap_or_default();
+        local.iter().for_each(|ban| self.forgive(ban));
+        Ok(lifted.max(local.len()))
+    }
+
+    /// Makes the source of a lifted ban begin anew.
+    fn forgive(&self, ban: &Ban) {
+        if let Some(sources) = self.publisher.live.latest().policy.sources() {
+            sources.forgive(ban.network.addr(), ban.network.prefix_len());
+        }
+    }
+
+    /// Sets the bans that sources have earned, and ends bans whose time is over, forever.
+    pub async fn follow_bans(self) {
         // A thread that reads files may hold the locks for some time.
         let lists = self.clone();
         let next_end = tokio::task::spawn_blocking(move || Arc::clone(&lists.lock().next_ban_end)).await;
         let Ok(next_end) = next_end else { return };
-        loop {
+        let mut sharing: Option<JoinHandle<()>> = None;
+        for look in 1_u64.. {
             tokio::time::sleep(BANS_LOOK_EVERY).await;
-            if next_end.load(Ordering::Relaxed) > clock::unix_s() {
+            let sources = self.publisher.live.latest().policy.sources().map(Arc::clone);
+            let suspects = sources.map(|sources| sources.take_suspects()).unwrap_or_default();
+            let writes = look.is_multiple_of(LOOKS_PER_WRITE);
+            if next_end.load(Ordering::Relaxed) > clock::unix_s() && suspects.is_empty() && !writes {
                 continue;
             }
             let lists = self.clone();
-            let ended = tokio::task::spawn_blocking(move || {
-                apply_changes(&lists.lists, &lists.publisher, |lists| {
-                    let now_s = clock::unix_s();
-                    let networks = lists.bans.expire(now_s) | lists.shared.bans.expire(now_s);
-                    Changes { networks, ..Changes::default() }
-                })
-            });
-            let _ = ended.await;
+            let bans = tokio::task::spawn_blocking(move || lists.change_by_time(&suspects, writes)).await;
+            let bans = bans.unwrap_or_default();
+            // A slow NATS server delays no ban here. Bans that are set meanwhile are not shared.
+            if !bans.is_empty() && sharing.as_ref().is_none_or(JoinHandle::is_finished) {
+                let lists = self.clone();
+                sharing = Some(tokio::task::spawn_blocking(move || lists.share_automatic(&bans)));
+            }
         }
+    }
+
+    /// Bans suspects, ends bans whose time is over, and with `writes` writes those that sources have earned. Returns the new
+    /// bans.
+    fn change_by_time(&self, suspects: &[Suspect], writes: bool) -> Vec<Ban> {
+        let mut bans = Vec::new();
+        apply_changes(&self.lists, &self.publisher, |lists| {
+            let now_s = clock::unix_s();
+            let ended = lists.bans.expire(now_s) | lists.shared.bans.expire(now_s);
+            for suspect in suspects {
+                if let Some(ban) = lists.bans.automatic.ban(suspect, now_s) {
+                    lists.counters.bans.earned[suspect.cause as usize].add(1);
+                    bans.push(ban);
+                }
+            }
+            if !bans.is_empty() {
+                lists.bans.automatic.count_active(now_s);
+            }
+            if writes {
+                lists.bans.write_automatic();
+            }
+            Changes { networks: ended || !bans.is_empty(), ..Changes::default() }
+        });
+        self.record_automatic(&bans);
+        bans
+    }
+
+    /// Records bans that sources have earned in the log and in the audit file. The records of a flood are bounded.
+    fn record_automatic(&self, bans: &[Ban]) {
+        let live = self.publisher.live.latest();
+        let config = live.policy.config();
+        let record = |details: &serde_json::Value| {
+            tracing::info!(change = "ban", %details, "a source has earned a ban");
+            if let Some(file) = &config.access.audit_file
+                && let Err(error) = append_audit(file, &Author::Tracker, "ban", details)
+            {
+                tracing::warn!(file = %file.display(), %error, "access.audit_file cannot be written");
+            }
+        };
+        for ban in bans.iter().take(RECORDS_MAX) {
+            let (network, reason) = (ban.network, &ban.reason);
+            record(&json!({ "network": network, "reason": reason, "until_unix_s": ban.until_unix_s }));
+        }
+        if bans.len() > RECORDS_MAX {
+            record(&json!({ "further_networks": bans.len() - RECORDS_MAX }));
+        }
+    }
+
+    /// Tells all nodes of a cluster some of the new bans. Each node finds the sources that it is not told itself.
+    fn share_automatic(&self, bans: &[Ban]) {
+        let Some(shared) = self.shared() else { return };
+        let failure = bans.iter().take(RECORDS_MAX).find_map(|ban| shared.ban(ban).err());
+        if let Some(SharedError::TooMany(error) | SharedError::Unavailable(error)) = failure {
+            tracing::debug!(error, "other nodes are not told of a ban");
+        }
+    }
+
+    /// Changes the bans that sources have earned, and applies them if `change` returns something.
+    fn change_automatic<T>(&self, change: impl FnOnce(&mut AutomaticBans) -> Option<T>) -> Option<T> {
+        let mut changed = None;
+        apply_changes(&self.lists, &self.publisher, |lists| {
+            changed = change(&mut lists.bans.automatic);
+            if changed.is_some() {
+                lists.bans.write_automatic();
+            }
+            Changes { networks: changed.is_some(), ..Changes::default() }
+        });
+        changed
     }
 
     /// Changes the bans, and applies them if `change` says that they differ.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use shoal_access::budget::Budget;
 use shoal_access::torrents::TorrentTable;
 use shoal_base::metrics::Gauge;
+use shoal_engine::watch::Cause;
 
 use crate::clock;
 use crate::heartbeat::ReaderHeartbeat;
@@ -20,10 +21,21 @@ pub struct ListCounters {
     pub deny: ListCounter,
     /// The numbers of sources of `access.networks_allow` and `access.networks_deny` that could not be read as a whole.
     pub faulty_networks: [Gauge; 2],
+    /// The numbers of bans that sources have earned.
+    pub bans: BanCounters,
     /// The numbers of every source of every list, in the order of the configuration.
     sources: Mutex<Vec<Arc<SourceCounter>>>,
     /// The heartbeat of the thread that follows the files.
     pub heartbeat: ReaderHeartbeat,
+}
+
+/// The numbers of bans that sources have earned.
+#[derive(Debug, Default)]
+pub struct BanCounters {
+    /// The sources that have been banned since the start, by the index of the cause.
+    pub earned: [Gauge; Cause::ALL.len()],
+    /// The bans that apply.
+    pub active: Gauge,
 }
 
 /// The numbers of one source.

@@ -156,7 +156,7 @@ fn a_client_without_an_address_is_declined() {
 /// Returns the first message to `ip` about an announce, over a WebSocket opened with these fields.
 fn first_message_where_private_addresses_are_refused(ip: &str, fields: &str) -> String {
     let mut config = Config::default();
-    config.address.private = shoal_config::PrivateAddresses::Refuse;
+    config.address.private = shoal_config::Auto::Set(shoal_config::PrivateAddresses::Refuse);
     let mut tracker = Tracker::assemble(trust, |_| {}, Some(responder(config)), None);
     let mut client = Client::silent(&mut tracker, PLAIN, ip);
     client.send(&mut tracker, &[upgrade(fields), announce(ALICE)].concat());

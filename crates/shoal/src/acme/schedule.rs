@@ -19,9 +19,6 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * HOUR_S);
 /// How often renewal information is asked for, whatever the server says (RFC 9773, 4.3.2).
 const LOOK_S: Range<u64> = 60..24 * HOUR_S;
 
-/// Minimum time between a renewal and the next look, so that a faulty window costs no certificate each second.
-const AFTER_RENEWAL_S: u64 = HOUR_S;
-
 /// Returns when a certificate is to be renewed, in seconds since 1970: at `share` of the window that its issuer suggests,
 /// or else a third of its lifetime before its end.
 pub(super) fn due_unix_s(certificate: &Certificate, window: Option<Range<u64>>, share: f64) -> u64 {
@@ -51,9 +48,9 @@ pub(super) fn look_in(due_in_s: u64, retry_after: Option<Duration>) -> Duration 
     Duration::from_secs(due_in_s.clamp(1, look_s))
 }
 
-/// Returns the time until the next look after a renewal, where the new certificate lasts for `lifetime_s`.
+/// Returns the time until the next look after a renewal. An issuer whose windows are always over thus gets one order a day.
 pub(super) fn look_after_renewal(certificate: &Certificate) -> Duration {
-    Duration::from_secs((lifetime_s(certificate) / 3).clamp(LOOK_S.start, AFTER_RENEWAL_S))
+    Duration::from_secs((lifetime_s(certificate) / 3).clamp(LOOK_S.start, LOOK_S.end))
 }
 
 /// Returns the pause after a number of failures in a row, at least as long as the certificate authority asked for.
@@ -111,6 +108,6 @@ mod tests {
         assert_eq!(look_in(30 * DAY_S, Some(Duration::from_secs(6 * HOUR_S))).as_secs(), 6 * HOUR_S);
         assert_eq!(look_in(30 * DAY_S, Some(Duration::ZERO)).as_secs(), 60);
         assert_eq!(look_in(30 * DAY_S, None).as_secs(), DAY_S);
-        assert_eq!(look_after_renewal(&certificate(90)).as_secs(), HOUR_S);
+        assert_eq!(look_after_renewal(&certificate(90)).as_secs(), DAY_S);
     }
 }

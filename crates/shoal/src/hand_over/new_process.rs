@@ -1,7 +1,7 @@
 //! The new process, which takes over from the old one.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use shoal_store::{MemoryFile, Store};
 use super::message::Connection;
 use super::{ToNew, ToOld, VERSION};
 use crate::worker::phase::WorkerPhase;
+use shoal_control::carried::Carried;
 
 /// Maximum time for each message of the old process. It may have to write a snapshot.
 const MESSAGE_TIME_MAX: Duration = Duration::from_secs(90);
@@ -103,11 +104,17 @@ impl Predecessor {
         }
     }
 
-    /// Tells the old process that this one is ready, and waits until the old one lets go.
-    pub(crate) fn wait_until_it_lets_go(&self) -> anyhow::Result<()> {
+    /// Tells the old process that this one is ready, and waits until the old one lets go. Returns the state of its control
+    /// plane, which an earlier version does not send.
+    pub(crate) fn wait_until_it_lets_go(&self) -> anyhow::Result<Option<Carried>> {
         self.connection.send(&ToOld::Resumed, &[])?;
         match receive(&self.connection)? {
-            (ToNew::Serve, _) => Ok(()),
+            (ToNew::Serve, descriptors) => Ok(descriptors.into_iter().next().and_then(|file| {
+                let carried = serde_json::from_reader(BufReader::new(File::from(file)));
+                carried
+                    .inspect_err(|error| tracing::warn!(%error, "the old process tells nothing of its state"))
+                    .ok()
+            })),
             (other, _) => Err(anyhow!("the running tracker sends {other:?} and does not let go")),
         }
     }

@@ -28,6 +28,8 @@ use crate::service_manager::ServiceManager;
 use crate::sockets::listening::{Change, Listening};
 use crate::state::{SnapshotWriter, StateKeys};
 use crate::worker::phase::{Departure, Phase, WorkerPhase};
+use shoal_control::Sources;
+use shoal_control::carried::Carried;
 use shoal_control::operations::Handed;
 use shoal_runtime::clock;
 
@@ -81,6 +83,8 @@ pub(crate) struct HandOver {
     broker: Broker,
     offered: Mutex<Offered>,
     manager: ServiceManager,
+    /// The state of the control plane.
+    sources: Arc<Sources>,
     progress: Mutex<Progress>,
     /// Notified when the new process serves.
     is_handed: Notify,
@@ -139,11 +143,17 @@ impl PendingChange<'_> {
 type Report = oneshot::Sender<Result<Handed, HandOverError>>;
 
 impl HandOver {
-    pub(crate) fn new(broker: Broker, offered: Offered, manager: ServiceManager) -> Self {
+    pub(crate) fn new(
+        broker: Broker,
+        offered: Offered,
+        manager: ServiceManager,
+        sources: Arc<Sources>,
+    ) -> Self {
         Self {
             broker,
             offered: Mutex::new(offered),
             manager,
+            sources,
             progress: Mutex::new(Progress::Idle),
             is_handed: Notify::new(),
         }
@@ -427,7 +437,11 @@ impl Attempt<'_> {
         // it is the main process.
         self.program.set_serves(true);
         manager.main_pid(pid);
-        if let Err(error) = self.send(&ToNew::Serve, &[]) {
+        let carried = self.carried().inspect_err(|error| {
+            tracing::warn!(%error, "the new process does not know what is paused, nor the counts of the last day");
+        });
+        let carried: Vec<_> = carried.iter().map(AsFd::as_fd).collect();
+        if let Err(error) = self.send(&ToNew::Serve, &carried) {
             manager.main_pid(process::id());
             self.program.set_serves(false);
             return error;
@@ -453,6 +467,14 @@ impl Attempt<'_> {
         tracing::info!(passed, "handed over");
         std::thread::sleep(REST);
         process::exit(0)
+    }
+
+    /// Returns a file with the state of the control plane.
+    fn carried(&self) -> anyhow::Result<File> {
+        let mut file = File::from(memfd_create("shoal-carried", MemfdFlags::CLOEXEC)?);
+        serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources))?;
+        file.rewind()?;
+        Ok(file)
     }
 
     fn pass_sources(&self) {

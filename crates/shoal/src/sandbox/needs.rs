@@ -90,6 +90,7 @@ fn paths_with(config: &Config, file: Option<&Path>, torrents: Use) -> Vec<Need> 
     needs.add("control.certificate", &config.control.certificate, Use::ReadFile);
     needs.add("control.private_key", &config.control.private_key, Use::ReadFile);
     needs.add("control.tokens", &config.control.tokens, Use::ReadFile);
+    needs.add("home.file", &config.home.file, Use::ReadFile);
     needs.add("cluster.credentials", &config.cluster.credentials, Use::ReadFile);
     needs.add("cluster.password_file", &config.cluster.password_file, Use::ReadFile);
     needs.add("cluster.token_file", &config.cluster.token_file, Use::ReadFile);

@@ -1,7 +1,7 @@
 //! The sockets of a tracker, which are bound before it gives up its privileges.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::settings;
 use crate::sockets::activation::{HANDED, LOCAL};
+use crate::sockets::host;
 use crate::worker::pool;
 use crate::worker::processors;
 use crate::xdp::{DataPath, HandedDataPath};
@@ -31,6 +32,8 @@ pub(crate) struct Bound {
     /// Maximum number of connections of all workers together.
     pub(crate) connections_max: u64,
     pub(crate) data_path: DataPath,
+    /// Whether all addresses of the tracker itself are private.
+    pub(crate) is_host_private: bool,
 }
 
 impl Bound {
@@ -54,7 +57,18 @@ impl Bound {
         };
         let connections_max = connections_max(&config, settings::workers(&config), &sockets, &listeners);
         let data_path = DataPath::open(&config, handed)?;
-        Ok(Self { config, backend, processors, sockets, listeners, control, connections_max, data_path })
+        let is_host_private = host::is_private(listening(&sockets, &listeners));
+        Ok(Self {
+            config,
+            backend,
+            processors,
+            sockets,
+            listeners,
+            control,
+            connections_max,
+            data_path,
+            is_host_private,
+        })
     }
 }
 
@@ -229,6 +243,16 @@ pub(crate) fn listen_addresses(listeners: &[StreamListeners], plain: usize) -> (
     let shown: Vec<String> = addresses.map(ToString::to_string).collect();
     let (http, tls) = shown.split_at(plain.min(shown.len()));
     (http.join(", "), tls.join(", "))
+}
+
+/// Returns the addresses at which clients are served.
+fn listening(sockets: &[Sockets], listeners: &[StreamListeners]) -> impl Iterator<Item = IpAddr> {
+    let udp = sockets.first().map(Sockets::local_addrs).into_iter().flatten().map(|address| address.ip());
+    let tcp = listeners.first().map(StreamListeners::local_addresses).into_iter().flatten();
+    udp.chain(tcp.filter_map(|address| match address {
+        ListenAddress::Tcp(address) => Some(address.ip()),
+        ListenAddress::Unix(_) => None,
+    }))
 }
 
 pub(crate) fn addresses(sockets: &[Sockets]) -> String {

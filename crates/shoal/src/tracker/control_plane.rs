@@ -2,6 +2,7 @@
 //!
 //! Everything except the threads runs as tasks on the main thread.
 
+use std::mem;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -70,9 +71,9 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     } = parts;
     let mut cluster = start_cluster(config, cluster, &files, &mut data_plane)?;
     let reloads = Arc::<ReloadCounters>::default();
-    let sources = sources(&mut data_plane, &files, &division, cluster.as_ref(), &reloads);
+    let sources = Arc::new(sources(&mut data_plane, &files, &division, cluster.as_ref(), &reloads));
     let DataPlane { threads, publisher, statistics, holdings, offered, control: sockets, .. } = data_plane;
-    let Reloadable { lists, token_keys, certificates, control_certificates, control_tokens } = files;
+    let Reloadable { lists, token_keys, certificates, control_certificates, control_tokens, .. } = files;
     let renew = Arc::<Notify>::default();
     let renewal = Renewal::new(config, certificates.as_ref(), &publisher.live);
     let renewal = renewal.map(|renewal| tokio::spawn(renewal.run(Arc::clone(&renew))));
@@ -84,7 +85,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     let heartbeats: Vec<_> = sources.workers.iter().map(|worker| Arc::clone(&worker.heartbeat)).collect();
     drop(tokio::spawn(overload::report(heartbeats.clone())));
     let (store, keys) = (offered.store.clone(), offered.keys.clone());
-    let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone()));
+    let hand_over = Arc::new(HandOver::new(broker, offered, manager.clone(), Arc::clone(&sources)));
     let access = shoal_control::Access {
         hosts: config.control.hosts.clone(),
         tls: control_certificates.as_ref().map(Certificates::server),
@@ -101,6 +102,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
         publisher,
         counters: reloads,
         policy_bytes_max: division.policy,
+        memory_bytes_max: division.max,
         sandbox,
         manager: manager.clone(),
         cluster_values: Mutex::default(),
@@ -120,11 +122,10 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
         snapshots: threads.saver.as_ref().map(Saver::requester),
     };
     let shared = (Arc::clone(&reloader.control_tokens), reloader.log.clone());
-    let control = Control::new(sources, Arc::new(process), drain.clone(), shared, holdings);
-    let sources = Arc::clone(&control.sources);
+    let control = Control::new(Arc::clone(&sources), Arc::new(process), drain.clone(), shared, holdings);
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&sources), statistics)));
     let control = sockets.map(|sockets| ControlTask::spawn(sockets, control, access));
-    drop(tokio::spawn(list_control.end_bans()));
+    drop(tokio::spawn(list_control.follow_bans()));
     // The outcome is in the log.
     drop(tokio::spawn(signals.hangups.obey(move || drop(reloader.reload()))));
     manager.change_sockets(&socket_changes);
@@ -161,7 +162,7 @@ fn sources(
 ) -> Sources {
     let shared = cluster.and_then(Node::entries);
     let cluster = cluster.map(Node::observed);
-    let DataPlane { threads, publisher, insight, snapshots, .. } = data_plane;
+    let DataPlane { threads, publisher, insight, snapshots, last_day, .. } = data_plane;
     let certificates = files.certificates.iter().chain(&files.control_certificates);
     Sources {
         workers: threads.pool.take_sources(),
@@ -186,6 +187,7 @@ fn sources(
         insight: Arc::clone(insight),
         snapshots: Arc::clone(snapshots),
         cluster,
+        last_day: mem::take(last_day).into(),
         data_path: threads.data_path.as_ref().map(|thread| thread.stats() as Arc<dyn DataPathFigures>),
     }
 }

@@ -15,6 +15,7 @@ use shoal_net::{Backend, Waker};
 use shoal_session::{SessionSettings, Statistics};
 
 use super::files::Reloadable;
+use super::protection;
 use super::swarms::OpenedSwarms;
 use crate::access_log::{AccessLog, OpenTarget};
 use crate::certificates::Certificates;
@@ -31,6 +32,8 @@ use crate::worker::phase::{Phase, WorkerPhase};
 use crate::worker::pool::{Endpoints, WorkerPool, WorkerSetup};
 use crate::xdp::{DataPath, DataPathThread};
 use shoal_control::insight::{Collector, Insight};
+use shoal_control::last_day::LastDay;
+use shoal_control::pause::{self, pausing};
 use shoal_runtime::clock;
 use shoal_runtime::counters::SnapshotCounters;
 use shoal_runtime::division::Division;
@@ -54,6 +57,7 @@ pub(super) struct Parts<'a> {
 /// The running workers and threads, and what they share with the control plane.
 pub(super) struct DataPlane {
     pub(super) started_unix_s: u64,
+    pub(super) last_day: LastDay,
     pub(super) backend: Backend,
     pub(super) threads: Threads,
     pub(super) publisher: Arc<Publisher>,
@@ -98,7 +102,10 @@ impl Prepared {
             parts;
         let torrents = access.torrents.clone();
         // A reload compares with the configuration as it was read.
-        let policy = settings::policy(config.clone(), files.token_keys.current(), None)?.with_access(access);
+        let policy = settings::policy(config.clone(), files.token_keys.current(), None, division.max)?;
+        let policy = policy.with_access(access).with_private_host(bound.is_host_private);
+        let paused = config.state.path.as_deref().map(pause::read).unwrap_or_default();
+        let policy = pausing(policy, &paused);
         let listening = Listening::new(&bound).context("cannot copy the sockets")?;
         let Bound {
             config,
@@ -109,6 +116,7 @@ impl Prepared {
             control,
             connections_max,
             mut data_path,
+            is_host_private: _,
         } = bound;
         let (http, tls) = bound::listen_addresses(&listeners, config.http.listen.len());
         let addresses = [bound::addresses(&sockets), http, tls];
@@ -121,6 +129,7 @@ impl Prepared {
             sessions: Arc::new(SessionSettings::of(&config)),
             stream_limits: settings::stream_limits(&config, connections_max),
             endpoints: Arc::new(listening.endpoints(connections_max)),
+            home: files.home.clone(),
             connection_key: settings::connection_key(&config, &state.keys),
         };
         let workers = settings::workers(&config);
@@ -215,8 +224,13 @@ impl DataPlane {
         let collector =
             Collector::start(&insight).context("cannot start the thread that collects samples")?;
         pool.ready().await?;
-        if let Some(running) = &predecessor {
-            running.wait_until_it_lets_go()?;
+        let mut last_day = Vec::new();
+        if let Some(running) = &predecessor
+            && let Some(carried) = running.wait_until_it_lets_go()?
+        {
+            // The workers still pause, so they serve nothing that the old process would have refused.
+            live.replace(|live| live.with_policy(pausing((*live.policy).clone(), &carried.paused)));
+            last_day = carried.last_day;
         }
         if let Some(running) = predecessor.take() {
             phase.set(Phase::Serving, &pool.wakers());
@@ -225,11 +239,13 @@ impl DataPlane {
         let data_path = data_path.follow(&live).context("cannot start the thread of the XDP data path")?;
         let address = control.as_ref().and_then(|control| control.tcp.local_addr().ok());
         let control_shown = address.map_or("off".to_owned(), |address| address.to_string());
+        protection::log(&live.latest().policy, address);
         let workers = settings::workers(&config);
         tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
         let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
         Ok(Self {
             started_unix_s,
+            last_day: LastDay::new(started_unix_s, last_day),
             backend,
             threads: Threads { data_path, saver, access_log, collector, memory_thread, pool },
             publisher,

@@ -22,6 +22,7 @@ use crate::service_manager::frozen_swarms::FrozenSwarms;
 use crate::settings;
 use crate::state::State;
 use shoal_control::TokenSet;
+use shoal_control::public_statistics::home;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::Lists;
 use shoal_runtime::token_keys::TokenKeys;
@@ -41,6 +42,8 @@ pub(super) struct Reloadable {
     /// The certificates of the control listener, if it has some.
     pub(super) control_certificates: Option<Certificates>,
     pub(super) control_tokens: TokenSet,
+    /// The operator's own home page, if there is one.
+    pub(super) home: Option<Arc<str>>,
 }
 
 impl Files {
@@ -63,6 +66,7 @@ impl Files {
         let control_certificates = Certificates::load_control(config).await?;
         let tokens = read_apart("the tokens of the control listener", config, TokenSet::read).await?;
         let control_tokens = tokens.map_err(Failure::Configuration)?;
+        let home = read_apart("the home page", config, home::read).await?.map_err(Failure::Configuration)?;
         let token_keys = read_apart("the keys of tokens", config, TokenKeys::load).await?;
         let token_keys = token_keys.map_err(Failure::Configuration)?;
         let cluster = read_apart("the files of the cluster", config, ClusterFiles::read).await??;
@@ -79,7 +83,8 @@ impl Files {
         };
         let (lists, access, cluster) = read_apart("lists", config, read_lists).await?;
         let access_target = access_log::open(&config.log.access)?;
-        let reloadable = Reloadable { lists, token_keys, certificates, control_certificates, control_tokens };
+        let reloadable =
+            Reloadable { lists, token_keys, certificates, control_certificates, control_tokens, home };
         Ok(Self { state, access, access_target, reloadable, cluster })
     }
 }
@@ -104,6 +109,7 @@ pub(crate) fn check(config: &Config) -> Result<(), Failure> {
     Certificates::check(config)?;
     acme::check(config)?;
     TokenSet::read(config).map_err(Failure::Configuration)?;
+    home::read(config).map_err(Failure::Configuration)?;
     if matches!(config.tokens.jwks, Some(ListSource::Path(_))) {
         TokenKeys::load(config).map_err(Failure::Configuration)?;
     }

@@ -45,7 +45,7 @@ impl OpenedSwarms {
         frozen_swarms: Option<FrozenSwarms>,
         predecessor: Option<&mut Predecessor>,
     ) -> anyhow::Result<Self> {
-        let holdings = settings::holdings(config, &state.keys);
+        let holdings = settings::holdings(config, division.max, &state.keys);
         let webtorrent = if config.webtorrent.enabled {
             Some(webtorrent(config, division, holdings.clone(), &state.keys)?)
         } else {

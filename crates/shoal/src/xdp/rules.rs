@@ -20,19 +20,21 @@ const NS_PER_MS: u64 = 1_000_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lists {
     access: Option<Arc<NetworkTable>>,
+    bans: Option<Arc<NetworkTable>>,
     exempt: Vec<IpNet>,
 }
 
 impl Lists {
     pub(super) fn of(live: &Live) -> Self {
         let access = live.policy.access().and_then(|access| access.networks.clone());
-        Self { access, exempt: live.policy.config().limits.exempt.clone() }
+        let bans = live.policy.access().and_then(|access| access.bans.clone());
+        Self { access, bans, exempt: live.policy.config().limits.exempt.clone() }
     }
 
     /// Returns whether the lists are the same.
     pub(super) fn are(&self, other: &Self) -> bool {
-        let ours = self.access.as_ref().map(Arc::as_ptr);
-        ours == other.access.as_ref().map(Arc::as_ptr) && self.exempt == other.exempt
+        let tables = |lists: &Self| [&lists.access, &lists.bans].map(|table| table.as_ref().map(Arc::as_ptr));
+        tables(self) == tables(other) && self.exempt == other.exempt
     }
 }
 
@@ -82,16 +84,20 @@ pub(super) fn rate(config: &LimitsConfig, activity: Activity) -> Option<Rate> {
 pub(super) fn networks(live: &Live) -> (Vec<Network>, NetworkRule) {
     let all = Arc::new(NetworkTable::default());
     let access = live.policy.access().and_then(|access| access.networks.as_ref()).unwrap_or(&all);
+    let bans = live.policy.access().and_then(|access| access.bans.as_ref()).unwrap_or(&all);
     let none = Arc::new(NetworkTable::new(Some(&[]), &[]));
     let exempt = limits::exempt(&live.policy.config().limits).unwrap_or(none);
-    let rule = |[is_served, exempt]: [bool; 2]| NetworkRule { denied: !is_served, exempt };
-    let usual = [access.serves_others(), false];
-    let network = |(network, answers): (shoal_access::networks::Network, [bool; 2])| Network {
+    let rule = |[is_served, exempt, is_unbanned]: [bool; 3]| NetworkRule {
+        denied: !(is_served && is_unbanned),
+        exempt,
+    };
+    let usual = [access.serves_others(), false, true];
+    let network = |(network, answers): (shoal_access::networks::Network, [bool; 3])| Network {
         ip: network.first(),
         bits: network.prefix_length(),
         rule: rule(answers),
     };
-    (prefixes([access, &exempt], usual).into_iter().map(network).collect(), rule(usual))
+    (prefixes([access, &exempt, bans], usual).into_iter().map(network).collect(), rule(usual))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The control listener, with real requests.
 
 pub(crate) mod api;
+mod home;
 pub(crate) mod monitoring;
 pub(crate) mod statistics;
 pub(crate) mod tokens;

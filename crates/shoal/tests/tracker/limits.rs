@@ -1,5 +1,6 @@
 //! Limits of sources: upgrades, connections and reloads.
 
+mod bans;
 pub(crate) mod holding;
 pub(crate) mod memory;
 

@@ -287,6 +287,22 @@ fn a_refused_network_gets_nothing_and_a_ban_holds_too() {
     });
 }
 
+#[test]
+fn a_ban_that_a_source_has_earned_holds_in_the_driver() {
+    let settings = [("SHOAL_BANS_MALFORMED_PER_MIN", "5"), ("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "1000")];
+    over_xdp(&settings, |tracker, _, client| {
+        client.run(|| {
+            let banned = client_at(OTHERS[0], TRACKER[0]);
+            let id = banned.connect();
+            for _ in 0..20 {
+                banned.send(&[&id.to_be_bytes()[..], &9_u32.to_be_bytes(), &5_u32.to_be_bytes()].concat());
+            }
+        });
+        assert_denied(tracker, client, OTHERS[0], TRACKER[0]);
+        client.run(|| client_at(CLIENTS[0], TRACKER[0]).connect());
+    });
+}
+
 /// Asserts that the program drops what comes from an address.
 fn assert_denied(tracker: &Tracker, client: &Side, from: &str, to: &str) {
     eventually("its datagrams are dropped", || {

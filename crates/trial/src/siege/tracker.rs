@@ -164,6 +164,8 @@ impl Program {
             ("store.memory_max", "64MiB".to_owned()),
             ("memory.max", "256MiB".to_owned()),
             ("log.format", "json".to_owned()),
+            // The attackers are on this host, whose addresses have no limits by default.
+            ("limits.exempt", String::new()),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }

@@ -111,11 +111,14 @@ impl AnnounceReply<'_> {
 }
 
 /// Appends a refusal: a reason in plain text, and when to try again. A refusal has no `peers`, unlike every other
-/// reply: BEP 3 says "no other keys are required".
+/// reply: BEP 3 says "no other keys are required". The time of the next try is `interval` as well, since most clients know
+/// nothing of BEP 31.
 pub fn failure(reason: &str, retry_in: Option<RetryIn>, out: &mut Vec<u8>) {
     push_entry(b"d14:failure reason", reason.as_bytes(), out);
     match retry_in {
         Some(RetryIn::Minutes(minutes)) => {
+            out.extend_from_slice(b"8:interval");
+            push_integer(minutes.saturating_mul(60), out);
             out.extend_from_slice(b"8:retry in");
             push_integer(minutes, out);
         }

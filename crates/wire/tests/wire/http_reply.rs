@@ -108,7 +108,7 @@ fn the_longest_address_fits() {
 fn failures() {
     let cases = [
         (None, &b"d14:failure reason7:no suche"[..]),
-        (Some(RetryIn::Minutes(15)), b"d14:failure reason7:no such8:retry ini15ee"),
+        (Some(RetryIn::Minutes(15)), b"d14:failure reason7:no such8:intervali900e8:retry ini15ee"),
         (Some(RetryIn::Never), b"d14:failure reason7:no such8:retry in5:nevere"),
     ];
     for (retry_in, expected) in cases {

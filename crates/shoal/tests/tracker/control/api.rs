@@ -3,6 +3,7 @@
 mod bans;
 mod drain;
 mod endpoints;
+mod pauses;
 mod refusals;
 mod torrents;
 

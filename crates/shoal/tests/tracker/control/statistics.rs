@@ -18,7 +18,7 @@ const ALL: [(&str, &str); 3] = [
 const LOOKS_MAX: u128 = 6 * PATIENCE.as_millis() / LOOK_EVERY.as_millis();
 
 /// Asks until the answer is as it should be. The numbers are some seconds old.
-fn wait_for<T>(web: &mut Web, target: &str, read: impl Fn(&Answer) -> Option<T>) -> T {
+pub(super) fn wait_for<T>(web: &mut Web, target: &str, read: impl Fn(&Answer) -> Option<T>) -> T {
     let mut last = String::new();
     for _ in 0..LOOKS_MAX {
         let answer = web.get(target);

@@ -21,8 +21,10 @@ pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The program.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_shoal");
 
-/// The default settings of tests: two workers, so that errors in sharing show, and little memory.
-const SETTINGS: [(&str, &str); 7] = [
+/// The default settings of tests: two workers, so that errors in sharing show, little memory, and the default limits, also for
+/// the loopback addresses of clients.
+const SETTINGS: [(&str, &str); 8] = [
+    ("SHOAL_LIMITS_EXEMPT", ""),
     ("SHOAL_UDP_LISTEN", "127.0.0.1:0,[::1]:0"),
     ("SHOAL_HTTP_LISTEN", "127.0.0.1:0,[::1]:0"),
     ("SHOAL_CONTROL_LISTEN", "127.0.0.1:0"),

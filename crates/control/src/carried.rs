@@ -1,0 +1,27 @@
+//! What an upgrade takes over from the control plane of the old process.
+//!
+//! It passes between two versions of the program, so fields are only ever added, and a missing one has its default.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Sources;
+use crate::last_day::Mark;
+use crate::pause::{PausedPart, paused};
+
+/// The state of the control plane that the new process continues with.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Carried {
+    /// The paused parts, those that a restart would not keep as well.
+    pub paused: Vec<PausedPart>,
+    /// The counts of the last day.
+    pub last_day: Vec<Mark>,
+}
+
+impl Carried {
+    /// Returns the present state.
+    pub fn of(sources: &Sources) -> Self {
+        let last_day = sources.last_day.lock().carried(&sources.day_counts());
+        Self { paused: paused(&sources.live.latest().policy), last_day }
+    }
+}
