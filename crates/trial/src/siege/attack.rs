@@ -37,7 +37,7 @@ pub enum Layer {
     Lists,
     /// Signals to the process.
     Signals,
-    /// What public trackers see every day, against the default settings.
+    /// Floods that public trackers see every day, against the default settings.
     Floods,
 }
 

@@ -70,7 +70,7 @@ trait Client: Send {
     }
 }
 
-/// What happens at the tracker while a request is sent.
+/// The state of the tracker while a request is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Phase {

@@ -1,4 +1,4 @@
-//! What public trackers see every day, against the default settings alone.
+//! Floods that public trackers see every day, against the default settings alone.
 //!
 //! All addresses over IPv4 are public ones, because the defaults exempt those of the own host. Whether the honest clients notice is
 //! the question, not whether the flood is refused: a flood from thousands of addresses looks much like as many clients.

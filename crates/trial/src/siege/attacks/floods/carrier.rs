@@ -28,7 +28,7 @@ const PORT_MIN: u16 = 10_000;
 
 const SOURCE: IpAddr = IpAddr::V4(CARRIER_V4);
 
-/// What became of the announces over a protocol.
+/// The announces over a protocol, and their fate.
 #[derive(Default)]
 struct Counts {
     sent: u64,
