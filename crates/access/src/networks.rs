@@ -6,6 +6,10 @@
 //!
 //! The table is immutable. It holds only the sorted addresses at which the answer changes, so their number up to and
 //! including an address gives its answer. A static search tree with a cache line for each node counts them (`search`).
+//!
+//! Rules about networks ([`rules`](crate::rules)) add a byte to each change: the answer from there on. What the lists
+//! refuse stays refused. Elsewhere, the first of the rules whose networks contain the address counts, whatever the
+//! lengths of their prefixes.
 
 mod list;
 mod parse;
@@ -13,6 +17,7 @@ mod prefix;
 mod search;
 
 use core::fmt;
+use core::iter::Peekable;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 pub use self::list::NetworkList;
@@ -21,10 +26,13 @@ use self::list::V4_NETWORK_BYTES;
 pub use self::parse::{LINE_BYTES_MAX, NETWORKS_MAX, read_networks};
 pub use self::prefix::prefixes;
 use self::search::{Indexed, Sorted};
+use crate::rules::RULES_MAX;
 
 const V4_BITS: u8 = 32;
 
 const V6_BITS: u8 = 128;
+
+const V4_MAX: u128 = u32::MAX as u128;
 
 /// A network of either family. Networks of IPv4-mapped IPv6 addresses count as IPv4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,11 +150,37 @@ const fn bits(is_v6: bool) -> u8 {
     if is_v6 { V6_BITS } else { V4_BITS }
 }
 
+/// What a table says about an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is refused by a list.
+    Denied,
+    /// It is served.
+    Served,
+    /// The rule with this number is the first about its network.
+    Rule(u8),
+}
+
+/// An answer in one byte. The smaller of two answers counts for the same network.
+mod byte {
+    pub(super) const DENIED: u8 = 0;
+    pub(super) const SERVED: u8 = 1;
+    /// The first rule.
+    pub(super) const RULE: u8 = 2;
+    /// No rule.
+    pub(super) const NONE: u8 = u8::MAX;
+}
+
+const _: () = assert!(RULES_MAX <= (byte::NONE - byte::RULE) as usize);
+
 /// Which addresses are served. The default serves all.
 #[derive(Debug)]
 pub struct NetworkTable {
     /// Whether an address before the first change is served.
     serves_first: bool,
+    /// The answers after each number of changes, from none on. Empty if they alternate between served and refused.
+    answers_v4: Box<[u8]>,
+    answers_v6: Box<[u8]>,
     v4: Indexed,
     /// The upper halves of the IPv6 addresses at which the answer changes and whose lower half is 0. Few networks are
     /// narrower than a /64.
@@ -169,41 +203,64 @@ impl NetworkTable {
 
     /// Creates the table of a deny list and an optional allow list.
     pub fn of(allow: Option<impl Iterator<Item = Network>>, deny: impl Iterator<Item = Network>) -> Self {
+        Self::with_rules(allow, deny, core::iter::empty())
+    }
+
+    /// Creates the table of a deny list, an optional allow list, and networks with the numbers of rules about them.
+    pub fn with_rules(
+        allow: Option<impl Iterator<Item = Network>>,
+        deny: impl Iterator<Item = Network>,
+        rules: impl Iterator<Item = (Network, u8)>,
+    ) -> Self {
         let serves_first = allow.is_none();
-        let allowed = allow.into_iter().flatten().map(|network| (network, true));
-        let (mut v4_rules, mut v6_rules) = (Vec::new(), Vec::new());
-        for (network, serves) in allowed.chain(deny.map(|network| (network, false))) {
-            match u32::try_from(network.first) {
-                Ok(first) if !network.is_v6 => v4_rules.push((first, network.length, serves)),
-                _ => v6_rules.push((network.first, network.length, serves)),
-            }
-        }
-        let mut v4 = Vec::new();
-        let v4_rules = in_order(v4_rules)
-            .into_iter()
-            .map(|(first, length, serves)| (Network { is_v6: false, first: first.into(), length }, serves));
-        changes(v4_rules, serves_first, u32::MAX.into(), |address| v4.extend(u32::try_from(address)));
-        let (mut coarse, mut fine) = (Vec::new(), Vec::new());
-        let v6_rules = in_order(v6_rules)
-            .into_iter()
-            .map(|(first, length, serves)| (Network { is_v6: true, first, length }, serves));
-        changes(v6_rules, serves_first, u128::MAX, |address| {
+        let others = if serves_first { byte::SERVED } else { byte::DENIED };
+        let allowed = allow.into_iter().flatten().map(|network| (network, byte::SERVED));
+        let lists = ByFamily::new(allowed.chain(deny.map(|network| (network, byte::DENIED))));
+        let rules = ByFamily::new(rules.map(|(network, rule)| (network, byte::RULE.saturating_add(rule))));
+        let (mut v4, mut answers_v4) = (Vec::new(), rules.first_answer(others));
+        merge::<u32>(lists.v4(), rules.v4(), others, V4_MAX, |address, answer| {
+            v4.extend(u32::try_from(address));
+            answers_v4.iter_mut().for_each(|answers| answers.push(answer));
+        });
+        let (mut coarse, mut fine, mut answers_v6) = (Vec::new(), Vec::new(), rules.first_answer(others));
+        merge::<u128>(lists.v6(), rules.v6(), others, u128::MAX, |address, answer| {
             if address.trailing_zeros() >= u64::BITS {
                 coarse.push(upper_half(address));
             } else {
                 fine.push(address);
             }
+            answers_v6.iter_mut().for_each(|answers| answers.push(answer));
         });
-        Self { serves_first, v4: Indexed::new(v4), v6: Sorted::new(coarse), v6_fine: Sorted::new(fine) }
+        Self {
+            serves_first,
+            answers_v4: answers_v4.unwrap_or_default().into(),
+            answers_v6: answers_v6.unwrap_or_default().into(),
+            v4: Indexed::new(v4),
+            v6: Sorted::new(coarse),
+            v6_fine: Sorted::new(fine),
+        }
     }
 
-    /// Returns whether a canonical address is served. An IPv4-mapped one would count as IPv6.
-    pub fn serves(&self, ip: IpAddr) -> bool {
-        let changes = match ip {
-            IpAddr::V4(ip) => self.v4.count_to(u32::from(ip)),
-            IpAddr::V6(ip) => self.changes_to_v6(ip),
+    /// Returns the answer for a canonical address. An IPv4-mapped one would count as IPv6.
+    #[inline]
+    pub fn answer(&self, ip: IpAddr) -> Answer {
+        let (changes, answers) = match ip {
+            IpAddr::V4(ip) => (self.v4.count_to(u32::from(ip)), &self.answers_v4),
+            IpAddr::V6(ip) => (self.changes_to_v6(ip), &self.answers_v6),
         };
-        self.serves_first == changes.is_multiple_of(2)
+        match answers.get(changes) {
+            Some(&byte::DENIED) => Answer::Denied,
+            Some(&byte::SERVED) => Answer::Served,
+            Some(&rule) => Answer::Rule(rule - byte::RULE),
+            None if self.serves_first == changes.is_multiple_of(2) => Answer::Served,
+            None => Answer::Denied,
+        }
+    }
+
+    /// Returns whether the lists serve a canonical address.
+    #[inline]
+    pub fn serves(&self, ip: IpAddr) -> bool {
+        self.answer(ip) != Answer::Denied
     }
 
     fn changes_to_v6(&self, ip: Ipv6Addr) -> usize {
@@ -233,7 +290,8 @@ impl NetworkTable {
 
     /// Returns the size of the table in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.v4.memory_bytes() + self.v6.memory_bytes() + self.v6_fine.memory_bytes()
+        let numbers = self.v4.memory_bytes() + self.v6.memory_bytes() + self.v6_fine.memory_bytes();
+        numbers + self.answers_v4.len() + self.answers_v6.len()
     }
 }
 
@@ -242,51 +300,149 @@ const fn upper_half(address: u128) -> u64 {
     (address >> u64::BITS) as u64
 }
 
-/// Sorts the rules of a family: the first address of a network, the length of its prefix, and whether it is served.
-/// Outer networks come before inner ones, and the deny list, which counts, before the allow list.
-fn in_order<A: Copy + Ord>(mut rules: Vec<(A, u8, bool)>) -> Vec<(A, u8, bool)> {
-    rules.sort_unstable();
-    rules.dedup_by_key(|(first, length, _)| (*first, *length));
-    rules
+/// Distinct sorted networks of both families, each with an answer. Outer networks come before inner ones.
+struct ByFamily {
+    v4: Vec<(u32, u8, u8)>,
+    v6: Vec<(u128, u8, u8)>,
 }
 
-/// Calls `change` with the addresses at which the answer changes, in ascending order. `rules` are distinct sorted
-/// networks of one family, whose addresses end at `address_max`.
-fn changes(
-    rules: impl Iterator<Item = (Network, bool)>,
-    serves_first: bool,
+impl ByFamily {
+    /// Sorts networks. Of several answers for the same network, the smallest counts.
+    fn new(networks: impl Iterator<Item = (Network, u8)>) -> Self {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for (network, answer) in networks {
+            match u32::try_from(network.first) {
+                Ok(first) if !network.is_v6 => v4.push((first, network.length, answer)),
+                _ => v6.push((network.first, network.length, answer)),
+            }
+        }
+        Self { v4: in_order(v4), v6: in_order(v6) }
+    }
+
+    /// Returns the beginning of a list of answers, if there are any networks.
+    fn first_answer(&self, others: u8) -> Option<Vec<u8>> {
+        (!self.v4.is_empty() || !self.v6.is_empty()).then(|| vec![others])
+    }
+
+    fn v4(&self) -> impl Iterator<Item = (Network, u8)> {
+        let network = |&(first, length, answer): &(u32, u8, u8)| {
+            (Network { is_v6: false, first: first.into(), length }, answer)
+        };
+        self.v4.iter().map(network)
+    }
+
+    fn v6(&self) -> impl Iterator<Item = (Network, u8)> {
+        self.v6.iter().map(|&(first, length, answer)| (Network { is_v6: true, first, length }, answer))
+    }
+}
+
+fn in_order<A: Copy + Ord>(mut networks: Vec<(A, u8, u8)>) -> Vec<(A, u8, u8)> {
+    networks.sort_unstable();
+    networks.dedup_by_key(|(first, length, _)| (*first, *length));
+    networks
+}
+
+/// Calls `change` with the addresses at which the answer of lists and rules together changes, in ascending order, and
+/// with the new answer. All networks are of one family, whose addresses are of type `A` and end at `address_max`.
+fn merge<A: TryFrom<u128> + Into<u128>>(
+    lists: impl Iterator<Item = (Network, u8)>,
+    rules: impl Iterator<Item = (Network, u8)>,
+    others: u8,
     address_max: u128,
-    mut change: impl FnMut(u128),
+    change: impl FnMut(u128, u8),
 ) {
-    let mut outer: Vec<(u128, bool)> = Vec::new();
+    let mut of_rules: Vec<(A, u8)> = Vec::new();
+    steps(rules, byte::NONE, address_max, u8::min, |address, rule| {
+        of_rules.extend(A::try_from(address).ok().map(|address| (address, rule)));
+    });
+    let rules = of_rules.into_iter().map(|(address, rule)| (address.into(), rule)).peekable();
+    let mut merged = Merged { rules, list: others, rule: byte::NONE, current: others, change };
+    // The innermost network of the lists counts.
+    steps(lists, others, address_max, |_, inner| inner, |address, list| merged.take_list(address, list));
+    merged.finish();
+}
+
+/// The answers of lists and of rules, which come in the order of their addresses.
+struct Merged<R: Iterator<Item = (u128, u8)>, F> {
+    rules: Peekable<R>,
+    list: u8,
+    rule: u8,
+    /// The answer that was written last.
+    current: u8,
+    change: F,
+}
+
+impl<R: Iterator<Item = (u128, u8)>, F: FnMut(u128, u8)> Merged<R, F> {
+    /// Takes the answer of the lists from an address on.
+    fn take_list(&mut self, address: u128, list: u8) {
+        while let Some((earlier, rule)) = self.rules.next_if(|(other, _)| *other < address) {
+            self.rule = rule;
+            self.write(earlier);
+        }
+        if let Some((_, rule)) = self.rules.next_if(|(other, _)| *other == address) {
+            self.rule = rule;
+        }
+        self.list = list;
+        self.write(address);
+    }
+
+    fn finish(mut self) {
+        while let Some((address, rule)) = self.rules.next() {
+            self.rule = rule;
+            self.write(address);
+        }
+    }
+
+    fn write(&mut self, address: u128) {
+        let is_ruled = self.list != byte::DENIED && self.rule != byte::NONE;
+        let answer = if is_ruled { self.rule } else { self.list };
+        if answer != self.current {
+            (self.change)(address, answer);
+            self.current = answer;
+        }
+    }
+}
+
+/// Calls `step` with the addresses at which the answer of some networks changes, in ascending order, and with the new
+/// answer. `networks` are distinct sorted networks of one family, whose addresses end at `address_max`. `nest` returns
+/// the answer within two nested networks from those of the outer and the inner one.
+fn steps(
+    networks: impl Iterator<Item = (Network, u8)>,
+    others: u8,
+    address_max: u128,
+    nest: impl Fn(u8, u8) -> u8,
+    mut step: impl FnMut(u128, u8),
+) {
+    let mut outer: Vec<(u128, u8)> = Vec::new();
     // The answer from an address on. The same address can come several times; the last one counts.
-    let (mut next, mut current) = ((0, serves_first), serves_first);
-    let mut answer = |address: u128, serves: bool| {
+    let (mut next, mut current) = ((0, others), others);
+    let mut answer = |address: u128, answer: u8| {
         if address != next.0 && next.1 != current {
-            change(next.0);
+            step(next.0, next.1);
             current = next.1;
         }
-        next = (address, serves);
+        next = (address, answer);
     };
-    let leave = |outer: &mut Vec<(u128, bool)>, answer: &mut dyn FnMut(u128, bool)| {
-        let (last, _) = outer.pop().unwrap_or((address_max, serves_first));
-        let around = outer.last().map_or(serves_first, |&(_, serves)| serves);
+    let leave = |outer: &mut Vec<(u128, u8)>, answer: &mut dyn FnMut(u128, u8)| {
+        let (last, _) = outer.pop().unwrap_or((address_max, others));
+        let around = outer.last().map_or(others, |&(_, answer)| answer);
         if last < address_max {
             answer(last + 1, around);
         }
     };
-    for (network, serves) in rules {
+    for (network, inner) in networks {
         while outer.last().is_some_and(|&(last, _)| last < network.first) {
             leave(&mut outer, &mut answer);
         }
-        answer(network.first, serves);
-        outer.push((network.last_address(), serves));
+        let nested = outer.last().map_or(inner, |&(_, outer)| nest(outer, inner));
+        answer(network.first, nested);
+        outer.push((network.last_address(), nested));
     }
     while !outer.is_empty() {
         leave(&mut outer, &mut answer);
     }
     if next.1 != current {
-        change(next.0);
+        step(next.0, next.1);
     }
 }
 
@@ -437,6 +593,42 @@ mod tests {
                 ] {
                     let ip = network.ip(address & (u128::MAX >> (V6_BITS - bits(network.is_v6))));
                     assert_eq!(table.serves(ip), naive(allow, &deny, ip.to_canonical()), "{ip}");
+                }
+            }
+        }
+    }
+    #[test]
+    fn rules_answer_where_the_lists_serve_and_the_first_rule_counts() {
+        let mut rng = fastrand::Rng::with_seed(2);
+        for round in 1..100_u8 {
+            let mut network = |_| {
+                let address = u32::from_be_bytes([10, rng.u8(..4), rng.u8(..4) << 6, rng.u8(..)]);
+                let ip = Ipv4Addr::from(address);
+                match rng.bool() {
+                    true => Network::new(ip.into(), rng.u8(8..=32)).unwrap(),
+                    false => {
+                        Network::new(IpAddr::V6(Ipv6Addr::from(u128::from(address) << 64)), rng.u8(72..=80))
+                            .unwrap()
+                    }
+                }
+            };
+            let allow: Vec<Network> = (0..round).map(&mut network).collect();
+            let deny: Vec<Network> = (0..round).map(&mut network).collect();
+            let rules: Vec<(Network, u8)> = (0..round).map(|rule| (network(rule), rule % 5)).collect();
+            let allow = (round % 3 > 0).then_some(&allow[..]);
+            let (allowed, denied) = (allow.map(|allow| allow.iter().copied()), deny.iter().copied());
+            let table = NetworkTable::with_rules(allowed, denied, rules.iter().copied());
+            for network in allow.unwrap_or_default().iter().chain(&deny).chain(rules.iter().map(|(n, _)| n)) {
+                let (first, last) = (network.first, network.last_address());
+                for address in [first.wrapping_sub(1), first, last, last.wrapping_add(1)] {
+                    let ip = network.ip(address & (u128::MAX >> (V6_BITS - bits(network.is_v6))));
+                    let matching = rules.iter().filter(|(network, _)| network.contains(ip));
+                    let expected = match matching.map(|(_, rule)| *rule).min() {
+                        _ if !naive(allow, &deny, ip) => Answer::Denied,
+                        Some(rule) => Answer::Rule(rule),
+                        None => Answer::Served,
+                    };
+                    assert_eq!(table.answer(ip), expected, "{ip}");
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use shoal_access::networks::{NetworkTable, prefixes};
+use shoal_access::networks::{Answer, NetworkTable, prefixes};
 use shoal_config::LimitsConfig;
 use shoal_engine::connection_id::SharedIds;
 use shoal_engine::limits::{self, Activity};
@@ -84,14 +84,20 @@ pub(super) fn networks(live: &Live) -> (Vec<Network>, NetworkRule) {
     let access = live.policy.access().and_then(|access| access.networks.as_ref()).unwrap_or(&all);
     let none = Arc::new(NetworkTable::new(Some(&[]), &[]));
     let exempt = limits::exempt(&live.policy.config().limits).unwrap_or(none);
-    let rule = |[is_served, exempt]: [bool; 2]| NetworkRule { denied: !is_served, exempt };
-    let usual = [access.serves_others(), false];
-    let network = |(network, answers): (shoal_access::networks::Network, [bool; 2])| Network {
+    let rules = live.policy.access().and_then(|access| access.rules.as_ref());
+    let judge = |[answer, exempt]: [Answer; 2]| {
+        let exempt = exempt == Answer::Served;
+        // Rules do not apply to exempt networks, and a refusal by a rule is a reply.
+        let is_dropped = !exempt && rules.is_some_and(|rules| rules.drops_network(answer));
+        NetworkRule { denied: answer == Answer::Denied || is_dropped, exempt }
+    };
+    let usual = NetworkRule { denied: !access.serves_others(), exempt: false };
+    let network = |(network, rule): (shoal_access::networks::Network, NetworkRule)| Network {
         ip: network.first(),
         bits: network.prefix_length(),
-        rule: rule(answers),
+        rule,
     };
-    (prefixes([access, &exempt], usual).into_iter().map(network).collect(), rule(usual))
+    (prefixes([access, &exempt], usual, judge).into_iter().map(network).collect(), usual)
 }
 
 #[cfg(test)]
