@@ -37,7 +37,7 @@ pub struct Rule {
     text: String,
 }
 
-/// What a rule does with the requests that it matches.
+/// The effect of a rule on the requests that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// They are refused, with the operator's words if there are any.
@@ -48,7 +48,7 @@ pub enum Action {
     Serve(Option<u32>),
 }
 
-/// What a rule is about.
+/// The subject of a rule: a part of a request, or its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// The field `User-Agent` of requests over HTTP, and of those that open a WebSocket.

@@ -48,7 +48,7 @@ pub struct RuleSet {
 pub struct RuleCounter {
     /// The rule without the words for the client.
     pub rule: String,
-    /// The requests that it has applied to. Networks that are dropped before the socket are counted there.
+    /// The requests that it has applied to. Datagrams that an XDP program drops are counted there.
     pub hits: Gauge,
 }
 
@@ -66,19 +66,7 @@ impl Default for HeaderMatch {
     }
 }
 
-impl HeaderMatch {
-    /// Returns the match in a form that another process can read.
-    pub const fn to_bytes(self) -> [u8; 3] {
-        [self.set[0], self.set[1], self.rule]
-    }
-
-    /// Reads a match that another process has found.
-    pub const fn from_bytes([first, second, rule]: [u8; 3]) -> Self {
-        Self { set: [first, second], rule }
-    }
-}
-
-/// What the rules say about a request.
+/// The decision of the rules about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is served, with this interval in seconds in place of the usual one.
@@ -162,11 +150,10 @@ impl RuleSet {
         peer_id: Option<&PeerId>,
         is_exempt: impl FnOnce() -> bool,
     ) -> Verdict {
-        let of_headers = if headers.set == self.id { headers.rule } else { NO_RULE };
-        let of_network = if let Answer::Rule(rule) = network { rule } else { NO_RULE };
-        let first = of_headers.min(of_network).min(self.find_client(peer_id));
+        let of_headers = self.header_rule(headers);
+        let of_others = network_rule(network).min(self.find_client(peer_id));
         // A foreign name comes before all rules.
-        let first = if of_headers == OTHER_HOST { OTHER_HOST } else { first };
+        let first = if of_headers == OTHER_HOST { OTHER_HOST } else { of_headers.min(of_others) };
         if first == NO_RULE || is_exempt() {
             return Verdict::Served(None);
         }
@@ -189,9 +176,32 @@ impl RuleSet {
         }
     }
 
+    /// Returns the interval of the first rule about a datagram, in seconds. It is not counted again.
+    pub fn interval_s(&self, network: Answer, peer_id: &PeerId) -> Option<u32> {
+        let first = network_rule(network).min(self.find_client(Some(peer_id)));
+        match self.rules.get(usize::from(first))?.action {
+            Action::Serve(interval_s) => interval_s,
+            Action::Refuse | Action::Drop => None,
+        }
+    }
+
     /// Returns whether everything from a network with this answer is dropped, whatever it says.
     pub fn drops_network(&self, network: Answer) -> bool {
-        let Answer::Rule(number) = network else { return false };
+        self.drops_rule(network_rule(network))
+    }
+
+    /// Returns whether a request is dropped whose peer id is not known yet, whatever that is, and if so, counts it.
+    pub fn drops(&self, network: Answer, headers: HeaderMatch, is_exempt: impl FnOnce() -> bool) -> bool {
+        let first = self.header_rule(headers).min(network_rule(network));
+        let drops = self.drops_rule(first) && !is_exempt();
+        if let Some(counter) = self.counters.get(usize::from(first)).filter(|_| drops) {
+            counter.hits.add(1);
+        }
+        drops
+    }
+
+    /// Returns whether a rule drops requests, and no earlier one may serve some of them because of their peer ids.
+    fn drops_rule(&self, number: u8) -> bool {
         let (earlier, later) = self.rules.split_at(usize::from(number).min(self.rules.len()));
         let is_of_client = |rule: &Rule| matches!(rule.subject, Subject::Client(_));
         later.first().is_some_and(|rule| rule.action == Action::Drop) && !earlier.iter().any(is_of_client)
@@ -202,6 +212,10 @@ impl RuleSet {
         let Answer::Rule(number) = network else { return false };
         let rule = self.rules.get(usize::from(number));
         rule.is_some_and(|rule| matches!(rule.action, Action::Refuse | Action::Drop))
+    }
+
+    fn header_rule(&self, headers: HeaderMatch) -> u8 {
+        if headers.set == self.id { headers.rule } else { NO_RULE }
     }
 
     fn find_client(&self, peer_id: Option<&PeerId>) -> u8 {
@@ -290,6 +304,10 @@ impl NamedNetworks {
     }
 }
 
+const fn network_rule(network: Answer) -> u8 {
+    if let Answer::Rule(rule) = network { rule } else { NO_RULE }
+}
+
 fn find<K: Ord>(sorted: &[(K, u8)], key: &K) -> Option<u8> {
     let index = sorted.binary_search_by(|(other, _)| other.cmp(key)).ok()?;
     Some(sorted[index].1)
@@ -313,7 +331,7 @@ fn hosts_text(names: &[&str]) -> Box<str> {
     text.into()
 }
 
-/// Returns a number that two different sets hardly share. Two processes of the same program agree on it.
+/// Returns a number that two different sets hardly share. The same rules have the same number after a reload.
 fn id(rules: &[Rule], names: &[&str]) -> [u8; 2] {
     let mut hasher = DefaultHasher::new();
     rules.iter().for_each(|rule| rule.text.hash(&mut hasher));
@@ -396,7 +414,6 @@ mod tests {
         let headers = old.match_headers(None, None);
         assert_eq!(old.judge(Answer::Served, headers, None, || false), Verdict::Dropped);
         assert_eq!(new.judge(Answer::Served, headers, None, || false), Verdict::Served(None));
-        assert_eq!(HeaderMatch::from_bytes(headers.to_bytes()), headers);
     }
 
     #[test]
