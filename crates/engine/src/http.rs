@@ -15,6 +15,7 @@ use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_access::rules::HeaderMatch;
 use shoal_access::token::Url;
 use shoal_access::torrents::{Publication, TorrentLists};
 use shoal_base::{Counts, InfoHash, Transfer};
@@ -45,6 +46,8 @@ const SCRAPE_HASHES_MAX: usize = 300;
 pub struct Responder {
     store: Arc<Store>,
     context: Context,
+    /// The rule about the head of the current request.
+    headers: HeaderMatch,
     /// The peers of the current reply.
     peer_list: PeerList,
     info_hashes: Vec<InfoHash>,
@@ -57,6 +60,7 @@ impl Responder {
         Self {
             store: store.into(),
             context,
+            headers: HeaderMatch::default(),
             peer_list: PeerList::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
@@ -66,6 +70,22 @@ impl Responder {
     /// Sets the time at which the requests that follow are recorded.
     pub const fn set_now(&mut self, now: Now) {
         self.context.set_now(now);
+    }
+
+    /// Finds the rule about the head of the request that follows, see [`Policy::match_headers`], and returns it.
+    #[inline]
+    pub fn match_headers<'h>(
+        &mut self,
+        head: impl FnOnce() -> (Option<&'h [u8]>, Option<&'h [u8]>),
+    ) -> HeaderMatch {
+        self.headers = self.context.policy.match_headers(head);
+        self.headers
+    }
+
+    /// Decides whether a rule drops the current request of the client at the canonical `ip`, before it has shown a peer
+    /// id.
+    pub fn drops(&self, ip: IpAddr) -> bool {
+        self.context.policy.drops(ip, self.headers)
     }
 
     /// Replaces the policy for all later requests.
@@ -79,7 +99,8 @@ impl Responder {
     }
 
     /// Answers an announce by the client at the canonical `ip`: the client joins, refreshes or leaves the swarm of
-    /// its own family. A client with addresses of both families announces from each.
+    /// its own family. A client with addresses of both families announces from each. Writes nothing if a rule drops the
+    /// announce: the connection is then to be closed.
     pub fn announce(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         self.context.tally.request(family, Kind::Announce);
@@ -116,7 +137,7 @@ impl Responder {
     }
 
     /// Answers a scrape of named torrents by the client at the canonical `ip`. Refuses a scrape of all torrents, see
-    /// [`is_full_scrape`](Self::is_full_scrape).
+    /// [`is_full_scrape`](Self::is_full_scrape). Writes nothing if a rule drops the scrape.
     pub fn scrape(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         let kind = if names_torrents(url.query) { Kind::Scrape } else { Kind::FullScrape };
@@ -129,10 +150,10 @@ impl Responder {
         }
         let torrents = Torrents::Named(&self.info_hashes);
         let admitted = match kind {
-            Kind::FullScrape => Err(Refusal::FullScrapeOff),
+            Kind::FullScrape => Err(Refusal::FullScrapeOff.into()),
             _ => {
-                let request =
-                    ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
+                let (protocol, shown, headers) = (Protocol::Http, Shown::Url(url), self.headers);
+                let request = ScrapeRequest { protocol, ip, torrents, shown, headers };
                 self.context.policy.admit_scrape(&request, self.context.pace, now)
             }
         };
@@ -142,9 +163,9 @@ impl Responder {
                 self.context.tally.reply(family, kind, Outcome::Ok);
                 Outcome::Ok
             }
-            Err(refusal) => {
-                self.fail(family, kind, refusal, body);
-                Outcome::Refused(refusal)
+            Err(refused) => {
+                self.fail(family, kind, refused, body);
+                Outcome::Refused(refused.refusal)
             }
         };
         let (first, torrents) = (self.info_hashes.first().copied(), self.info_hashes.len());
@@ -163,9 +184,9 @@ impl Responder {
 
     /// Decides about a scrape of all torrents by the client at the canonical `ip`. The error says why the scrape is
     /// refused.
-    pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refusal> {
-        let torrents = Torrents::All;
-        let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
+    pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refused> {
+        let (protocol, shown, headers) = (Protocol::Http, Shown::Url(url), self.headers);
+        let request = ScrapeRequest { protocol, ip, torrents: Torrents::All, shown, headers };
         self.context.policy.admit_scrape(&request, self.context.pace, now)
     }
 
@@ -207,8 +228,8 @@ impl Responder {
 
     /// Decides whether the client at the canonical `ip` may download the published deny list or statistics. The error
     /// says why the download is refused.
-    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        self.context.policy.admit_download(ip, now)
+    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refused> {
+        self.context.policy.admit_download(ip, self.headers, now)
     }
 
     /// Begins the published deny list for the client at the canonical `ip`, if it is published.
@@ -227,13 +248,17 @@ impl Responder {
         self.log(Some(ip), Kind::Statistics, Outcome::Ok, |_| bytes);
     }
 
-    /// Refuses a request that a person made, with a text for people.
-    pub fn refuse_page(&mut self, ip: IpAddr, kind: Kind, refusal: Refusal, body: &mut Vec<u8>) {
-        self.context.tally.request(Family::of(ip), kind);
-        self.context.tally.reply(Family::of(ip), kind, Outcome::Refused(refusal));
+    /// Refuses a request that a person made, with a text for people. Writes nothing if a rule drops the request.
+    pub fn refuse_page(&mut self, ip: IpAddr, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
+        let (refused, family) = (refused.into(), Family::of(ip));
+        let refusal = refused.refusal;
+        self.context.tally.request(family, kind);
         let before = body.len();
-        body.extend_from_slice(refusal.message().as_bytes());
-        body.push(b'\n');
+        self.context.tally.reply(family, kind, Outcome::Refused(refusal));
+        if refusal != Refusal::Dropped {
+            body.extend_from_slice(self.context.policy.message(refused).as_bytes());
+            body.push(b'\n');
+        }
         self.log(Some(ip), kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
@@ -242,7 +267,9 @@ impl Responder {
     }
 
     /// Refuses a request for a reason outside of its query. A client with an unknown address counts as IPv4.
-    pub fn refuse(&mut self, ip: Option<IpAddr>, refusal: Refusal, body: &mut Vec<u8>) {
+    pub fn refuse(&mut self, ip: Option<IpAddr>, refused: impl Into<Refused>, body: &mut Vec<u8>) {
+        let refused = refused.into();
+        let refusal = refused.refusal;
         let family = ip.map_or(Family::V4, Family::of);
         let kind = match refusal {
             Refusal::FullScrapeOff | Refusal::TooManyScrapes => Kind::FullScrape,
@@ -250,7 +277,7 @@ impl Responder {
         };
         self.context.tally.request(family, kind);
         let before = body.len();
-        self.fail(family, kind, refusal, body);
+        self.fail(family, kind, refused, body);
         self.log(ip, kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
@@ -270,6 +297,7 @@ impl Responder {
             left_bytes: announce.left_bytes.and_then(|left| i64::try_from(left).ok()),
             numwant: announce.numwant,
             shown: Shown::Url(url),
+            headers: self.headers,
             ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
         let decision = self.context.policy.admit(&request, now)?;
@@ -289,7 +317,7 @@ impl Responder {
         if context.sampler.is_due() {
             context.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
         }
-        let interval_s = context.interval_s();
+        let interval_s = context.ruled_interval_s(decision.interval_s);
         let reply = AnnounceReply {
             complete: given.counts.seeders,
             downloaded: given.counts.completed,
@@ -358,8 +386,10 @@ impl Responder {
     fn fail(&mut self, family: Family, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
         let refused = refused.into();
         let refusal = refused.refusal;
-        let retry_in = refusal.retry_in_minutes().map(RetryIn::Minutes);
-        reply::failure(self.context.policy.message(refused), retry_in, body);
+        if refusal != Refusal::Dropped {
+            let retry_in = refusal.retry_in_minutes().map(RetryIn::Minutes);
+            reply::failure(self.context.policy.message(refused), retry_in, body);
+        }
         self.context.tally.reply(family, kind, Outcome::Refused(refusal));
     }
 }

@@ -15,8 +15,9 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_access::Access;
-use shoal_access::networks::NetworkTable;
+use shoal_access::networks::{Answer, NetworkTable};
 use shoal_access::ports::PortSet;
+use shoal_access::rules::{HeaderMatch, Verdict};
 use shoal_access::token::Url;
 use shoal_base::metrics::labels;
 use shoal_base::{Action, Event, InfoHash, PeerId};
@@ -79,6 +80,8 @@ pub struct Request<'r> {
     pub numwant: Option<i64>,
     /// The part of the request that may hold a token.
     pub shown: Shown<'r>,
+    /// The rule about the head of the request, see [`Policy::match_headers`].
+    pub headers: HeaderMatch,
     /// Whether the front end calls [`Policy::check_torrent`] itself if the torrent has no swarm, provided that the
     /// policy [permits all swarms](Policy::permits_swarms). The front end looks for the swarm anyway, which saves
     /// most look-ups in lists.
@@ -88,8 +91,8 @@ pub struct Request<'r> {
 impl<'r> Request<'r> {
     /// Returns a regular update with no optional field. A front end sets the fields of its protocol, so that a new
     /// field concerns only the protocols that send it.
-    pub const fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
-        let (event, shown) = (Event::Update, Shown::Nothing);
+    pub fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
+        let (event, shown, headers) = (Event::Update, Shown::Nothing, HeaderMatch::default());
         Self {
             protocol,
             ip,
@@ -100,6 +103,7 @@ impl<'r> Request<'r> {
             left_bytes: None,
             numwant: None,
             shown,
+            headers,
             is_torrent_checked_later: false,
         }
     }
@@ -116,6 +120,16 @@ pub struct ScrapeRequest<'r> {
     pub torrents: Torrents<'r>,
     /// The part of the request that may hold a token.
     pub shown: Shown<'r>,
+    /// The rule about the head of the request.
+    pub headers: HeaderMatch,
+}
+
+/// The parts of a request that rules are about.
+#[derive(Clone, Copy)]
+struct Said<'r> {
+    ip: IpAddr,
+    headers: HeaderMatch,
+    peer_id: Option<&'r PeerId>,
 }
 
 /// The torrents of a scrape.
@@ -137,6 +151,8 @@ pub struct Decision {
     /// Whether the peer enters the swarm. A peer that accepts no connections can still open some. It gets peers and
     /// counts but enters no swarm, because no peer could reach it.
     pub registers: bool,
+    /// The interval of a rule in seconds, in place of the usual one.
+    pub interval_s: Option<u32>,
 }
 
 /// The time until clients should announce again. The random part keeps them from announcing at the same time.
@@ -319,10 +335,11 @@ impl Policy {
     /// token, and may have any peer id, any port, and any address outside of networks that are not served.
     #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
-        self.receive(request.ip, request.protocol, now)?;
+        let said = Said { ip: request.ip, headers: request.headers, peer_id: request.peer_id };
+        let interval_s = self.receive(said, request.protocol, now)?;
         let action = action(request.event, request.left_bytes);
         if action == Action::Stop {
-            return Ok(Decision { action, peers_wanted: 0, registers: true });
+            return Ok(Decision { action, peers_wanted: 0, registers: true, interval_s });
         }
         if self.is_draining {
             return Err(Refusal::Draining.into());
@@ -340,26 +357,72 @@ impl Policy {
             tokens.check(request.shown, request.ip, request.info_hash, now)?;
         }
         let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
-        Ok(Decision { action, peers_wanted, registers })
+        Ok(Decision { action, peers_wanted, registers, interval_s })
     }
 
-    /// Decides whether a request of a client at this canonical address is served at all.
+    /// Decides whether a request is served at all. Returns the interval of a rule in seconds, if one applies.
     #[inline]
-    fn receive(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
+    fn receive(&self, said: Said<'_>, protocol: Protocol, now: Now) -> Result<Option<u32>, Refused> {
         if self.access.is_none() && self.limits.is_none() {
-            return Ok(());
+            return Ok(None);
         }
-        self.check_source(ip, protocol, now)
+        self.check_source(said, protocol, now)
     }
 
     /// Applies the rules about the source of a request. Not inlined, so that trackers without rules pay nothing for
     /// it.
     #[inline(never)]
-    fn check_source(&self, ip: IpAddr, protocol: Protocol, now: Now) -> Result<(), Refusal> {
+    fn check_source(&self, said: Said<'_>, protocol: Protocol, now: Now) -> Result<Option<u32>, Refused> {
+        let mut interval_s = None;
         if let Some(access) = &self.access {
-            check_network(access, ip)?;
+            interval_s = self.apply_request_rules(access, said)?;
         }
-        self.limit(ip, Activity::Request(protocol), now)
+        self.limit(said.ip, Activity::Request(protocol), now)?;
+        Ok(interval_s)
+    }
+
+    /// Applies the lists of networks and the rules about what requests say.
+    fn apply_request_rules(&self, access: &Access, said: Said<'_>) -> Result<Option<u32>, Refused> {
+        let answer = answer(access, said.ip);
+        if answer == Answer::Denied {
+            return Err(Refusal::NetworkDenied.into());
+        }
+        let Some(rules) = &access.rules else { return Ok(None) };
+        match rules.judge(answer, said.headers, said.peer_id, || self.is_exempt(said.ip)) {
+            Verdict::Served(interval_s) => Ok(interval_s),
+            Verdict::Refused(part, reason) => Err(Refused { refusal: part.into(), reason }),
+            Verdict::Dropped => Err(Refusal::Dropped.into()),
+        }
+    }
+
+    /// Finds the rule about a request over HTTP, if any is about a part of its head. `head` returns its host and its
+    /// User-Agent, and is only called if rules are about these.
+    #[inline]
+    pub fn match_headers<'h>(
+        &self,
+        head: impl FnOnce() -> (Option<&'h [u8]>, Option<&'h [u8]>),
+    ) -> HeaderMatch {
+        match self.access().and_then(|access| access.rules.as_deref()) {
+            Some(rules) if rules.reads_headers() => {
+                let (host, user_agent) = head();
+                rules.match_headers(host, user_agent)
+            }
+            _ => HeaderMatch::default(),
+        }
+    }
+
+    /// Returns the interval of the rule about an admitted announce over UDP, in seconds.
+    pub(crate) fn rule_interval_s(&self, ip: IpAddr, peer_id: &PeerId) -> Option<u32> {
+        let access = self.access()?;
+        access.rules.as_ref()?.interval_s(answer(access, ip), peer_id)
+    }
+
+    /// Returns whether a rule drops everything from a canonical address, before it has shown a peer id. `headers` is
+    /// the rule about the head of its request.
+    pub fn drops(&self, ip: IpAddr, headers: HeaderMatch) -> bool {
+        let Some(access) = &self.access else { return false };
+        let rules = access.rules.as_ref();
+        rules.is_some_and(|rules| rules.drops(answer(access, ip), headers, || self.is_exempt(ip)))
     }
 
     /// Decides whether a torrent is served to any client. The error says why it is not.
@@ -374,34 +437,47 @@ impl Policy {
         self.check_torrent(info_hash)
     }
 
-    /// Checks the lists for the network of a peer at a canonical address.
+    /// Returns whether neither a list nor a rule refuses the network of a canonical address.
+    pub fn serves_network(&self, ip: IpAddr) -> bool {
+        self.check_network(ip).is_ok()
+    }
+
+    /// Checks the lists and the rules for the network of a peer at a canonical address.
     #[inline]
     pub(crate) fn check_network(&self, ip: IpAddr) -> Result<(), Refusal> {
-        self.access.as_ref().map_or(Ok(()), |access| check_network(access, ip))
+        let Some(access) = &self.access else { return Ok(()) };
+        let answer = answer(access, ip);
+        let is_refused = || access.rules.as_ref().is_some_and(|rules| rules.refuses_network(answer));
+        if answer == Answer::Denied || (is_refused() && !self.is_exempt(ip)) {
+            return Err(Refusal::NetworkDenied);
+        }
+        Ok(())
     }
 
     /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so their counts
     /// are zeros without a rule. The error says why the client may not know the counts. Only HTTP can carry the counts
     /// of all torrents.
-    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refusal> {
-        self.receive(request.ip, request.protocol, now)?;
+    pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refused> {
+        let said = Said { ip: request.ip, headers: request.headers, peer_id: None };
+        self.receive(said, request.protocol, now)?;
         let shed_from = match (request.torrents, request.protocol) {
             (Torrents::Named(_), _) => Overload::Scrapes,
             (Torrents::All, Protocol::Http) if self.config.http.full_scrape => Overload::FullScrapes,
-            (Torrents::All, _) => return Err(Refusal::FullScrapeOff),
+            (Torrents::All, _) => return Err(Refusal::FullScrapeOff.into()),
         };
         if pace.overload() >= shed_from {
-            return Err(Refusal::Overloaded);
+            return Err(Refusal::Overloaded.into());
         }
-        match &self.tokens {
-            Some(tokens) => tokens.check_scrape(request.shown, request.ip, request.torrents, now),
-            None => Ok(()),
+        if let Some(tokens) = &self.tokens {
+            tokens.check_scrape(request.shown, request.ip, request.torrents, now)?;
         }
+        Ok(())
     }
 
     /// Decides about a download of the published deny list. The error says why the client may not have it.
-    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        self.receive(ip, Protocol::Http, now)
+    pub fn admit_download(&self, ip: IpAddr, headers: HeaderMatch, now: Now) -> Result<(), Refused> {
+        self.receive(Said { ip, headers, peer_id: None }, Protocol::Http, now)?;
+        Ok(())
     }
 
     /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same
@@ -421,6 +497,11 @@ impl Policy {
         };
         let longest_s = raised_s.saturating_add(terms.interval_jitter_s).max(terms.permitted_s());
         Interval { least_s, jitter_s: longest_s - least_s }
+    }
+
+    /// Returns the interval of a rule, with the usual jitter of a protocol. Load does not change it.
+    pub(crate) fn interval_of_rule(&self, protocol: Protocol, seconds: u32) -> Interval {
+        Interval { least_s: seconds, jitter_s: self.terms(protocol).interval_jitter_s }
     }
 
     /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It grows with
@@ -484,11 +565,10 @@ fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> 
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
 }
 
-/// Applies the operator's lists of networks. Not inlined either.
+/// Looks an address up in the table of networks. Not inlined either.
 #[inline(never)]
-fn check_network(access: &Access, ip: IpAddr) -> Result<(), Refusal> {
-    let is_denied = access.networks.as_ref().is_some_and(|networks| !networks.serves(ip));
-    if is_denied { Err(Refusal::NetworkDenied) } else { Ok(()) }
+fn answer(access: &Access, ip: IpAddr) -> Answer {
+    access.networks.as_ref().map_or(Answer::Served, |networks| networks.answer(ip))
 }
 
 fn check_access(access: &Access, info_hash: &InfoHash) -> Result<(), Refused> {
@@ -548,6 +628,11 @@ mod tests {
             left_bytes: Some(1),
             ..Request::new(Protocol::Udp, "192.0.2.1".parse().unwrap(), &InfoHash([1; 20]))
         }
+    }
+
+    fn scrape(protocol: Protocol, torrents: Torrents<'_>) -> ScrapeRequest<'_> {
+        let headers = HeaderMatch::default();
+        ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing, headers }
     }
 
     #[test]
@@ -641,9 +726,11 @@ mod tests {
                 let served = Request { ip: "192.0.2.2".parse().unwrap(), ..denied };
                 assert!(policy.admit(&served, NOW).is_ok());
             }
-            let torrents = Torrents::Named(&[]);
-            let scrape = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            assert_eq!(policy.admit_scrape(&scrape, Pace::default(), NOW), Err(Refusal::NetworkDenied));
+            let scrape = scrape(protocol, Torrents::Named(&[]));
+            assert_eq!(
+                policy.admit_scrape(&scrape, Pace::default(), NOW),
+                Err(Refusal::NetworkDenied.into())
+            );
         }
     }
 
@@ -709,7 +796,8 @@ mod tests {
             for port in [None, Some(0), Some(6881)] {
                 let ip = ip.parse().unwrap();
                 let leave = Request { ip, port, event: Event::Stopped, numwant: Some(50), ..request() };
-                let decision = Decision { action: Action::Stop, peers_wanted: 0, registers: true };
+                let (action, interval_s) = (Action::Stop, None);
+                let decision = Decision { action, peers_wanted: 0, registers: true, interval_s };
                 assert_eq!(policy.admit(&leave, NOW), Ok(decision));
             }
         }
@@ -723,9 +811,8 @@ mod tests {
             (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff)),
         ] {
             let policy = policy(|config| config.http.full_scrape = full_scrape);
-            let all =
-                ScrapeRequest { protocol, ip: request().ip, torrents: Torrents::All, shown: Shown::Nothing };
-            assert_eq!(policy.admit_scrape(&all, Pace::default(), NOW), expected);
+            let all = scrape(protocol, Torrents::All);
+            assert_eq!(policy.admit_scrape(&all, Pace::default(), NOW), expected.map_err(Refused::from));
             let named = ScrapeRequest { torrents: Torrents::Named(&[InfoHash([1; 20])]), ..all };
             assert_eq!(policy.admit_scrape(&named, Pace::default(), NOW), Ok(()));
         }
@@ -797,8 +884,7 @@ mod tests {
         let policy = policy(|config| config.http.full_scrape = true);
         let protocol = Protocol::Http;
         let scrape = |torrents, pace| {
-            let request = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            policy.admit_scrape(&request, pace, NOW)
+            policy.admit_scrape(&scrape(protocol, torrents), pace, NOW).map_err(|it| it.refusal)
         };
         let named = Torrents::Named(&[InfoHash([1; 20])]);
         for (seconds, all_served, named_served) in

@@ -1,6 +1,7 @@
 //! Why a request is refused: the text for the client and the label for the operator.
 
 use shoal_access::Reason;
+use shoal_access::rules::Part;
 use shoal_access::torrents::Forbidden;
 use shoal_base::metrics::labels;
 use shoal_store::Rejection;
@@ -16,6 +17,14 @@ labels! {
         NetworkDenied = "network_denied",
         /// The operator does not serve clients with such peer ids.
         ClientDenied = "client_denied",
+        /// The operator does not serve clients with such a User-Agent.
+        UserAgentDenied = "user_agent_denied",
+        /// The operator does not serve clients under the host name that they ask for.
+        HostDenied = "host_denied",
+        /// The host name is none of those that the operator serves.
+        HostNotAllowed = "host_not_allowed",
+        /// A rule of the operator drops the request: it gets no reply.
+        Dropped = "dropped",
         /// The torrent is on the operator's deny list.
         TorrentDenied = "torrent_denied",
         /// The operator serves only the torrents of an allow list, and this torrent is not on it.
@@ -105,6 +114,18 @@ impl From<Refusal> for Refused {
     }
 }
 
+impl From<Part> for Refusal {
+    fn from(part: Part) -> Self {
+        match part {
+            Part::UserAgent => Self::UserAgentDenied,
+            Part::Host => Self::HostDenied,
+            Part::Client => Self::ClientDenied,
+            Part::Network => Self::NetworkDenied,
+            Part::OtherHost => Self::HostNotAllowed,
+        }
+    }
+}
+
 impl From<Forbidden> for Refused {
     fn from(forbidden: Forbidden) -> Self {
         match forbidden {
@@ -137,7 +158,11 @@ impl Refusal {
             Self::UnusableAddress => "your address cannot be announced",
             Self::PrivateAddress => "private addresses are not served by this tracker",
             Self::NetworkDenied => "your network is not served by this tracker",
-            Self::ClientDenied => "your client is not served by this tracker",
+            Self::ClientDenied | Self::UserAgentDenied => "your client is not served by this tracker",
+            // The policy names the right hosts.
+            Self::HostDenied | Self::HostNotAllowed => "this tracker is not served under that name",
+            // Nothing is sent.
+            Self::Dropped => "",
             Self::TorrentDenied | Self::TorrentNotAllowed => "this torrent is not served by this tracker",
             Self::Draining => "this tracker is about to stop, try again in a minute",
             Self::StoreFull => "the tracker is full, try again later",

@@ -121,7 +121,7 @@ fn a_source_that_asks_too_often_is_told_when_to_come_again() {
         }
         assert_eq!(
             tracker.http.admit_full_scrape(client(1), url(""), tracker.now),
-            Err(Refusal::RateLimited)
+            Err(Refusal::RateLimited.into())
         );
     }
     let refused = Outcome::Refused(Refusal::RateLimited);
