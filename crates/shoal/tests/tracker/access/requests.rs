@@ -21,7 +21,7 @@ over_every_way!(
 /// Loopback is exempt from rules unless a test says otherwise.
 const NONE_EXEMPT: (&str, &str) = ("SHOAL_LIMITS_EXEMPT", "");
 
-/// The text of the default jitter is left out of intervals.
+/// Intervals are exact.
 const NO_JITTER: (&str, &str) = ("SHOAL_ANNOUNCE_INTERVAL_JITTER_S", "0");
 
 /// Sends a GET with these header fields.
@@ -121,7 +121,7 @@ fn a_foreign_host_is_refused_with_the_right_names(way: Way) {
     assert_eq!(dropped.until_closed().unwrap_or_default(), b"");
     // UDP names no host.
     let udp = Client::new(tracker.udp[usize::from(way.is_v6())]);
-    assert_eq!(udp.announce(&Announce::leecher(hash(1), 6881)).leechers, 1);
+    assert_eq!(udp.announce(&Announce::leecher(hash(2), 6881)).leechers, 1);
 }
 
 #[test]
