@@ -26,6 +26,7 @@ use shoal_runtime::lists::entries::{Build, Entries, Reading};
 use shoal_runtime::lists::fetches::UrlContent;
 use shoal_runtime::lists::networks::Networks;
 use shoal_runtime::lists::operations::{self, Changed, NewDetails, open_lines, parse_torrents};
+use shoal_runtime::lists::owners::Owners;
 use shoal_runtime::lists::torrents::Torrents;
 use shoal_runtime::log;
 
@@ -415,6 +416,9 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
     for (name, source) in network_sources(&config) {
         checked.take((name, source, "networks"), read_whole::<Networks>(name, source, &config));
     }
+    for source in &config.access.geoip {
+        checked.take(("geoip", source, "networks of rules"), read_whole::<Owners>("geoip", source, &config));
+    }
     let Checked { text, faults } = checked;
     if faults.is_empty() {
         return Ok(Outcome::new(text, ExitCode::SUCCESS));
@@ -542,7 +546,7 @@ fn faults_of_reading<E>(source: &ListSource, reading: &Reading<E>) -> impl Itera
 /// Reads a source of a list of the section `access` as a whole.
 fn read_whole<E: Entries>(list: &str, source: &ListSource, config: &Config) -> anyhow::Result<Reading<E>> {
     // The command does not look anything up in its tables.
-    let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
+    let build = Build::new(HashKey::new([0; 4]), Budget::default()).for_rules(&config.access.rules);
     let url = match source {
         ListSource::Path(path) => {
             let read = E::default().read(path, &build).transpose();

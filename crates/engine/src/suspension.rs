@@ -121,6 +121,8 @@ mod tests {
     use shoal_base::{Event, InfoHash};
     use shoal_config::Config;
 
+    use shoal_access::rules::HeaderMatch;
+
     use super::*;
     use crate::Now;
     use crate::pace::Pace;
@@ -140,7 +142,8 @@ mod tests {
             let request = Request { event, ..Request::new(protocol, ip, &InfoHash([1; 20])) };
             policy.admit(&request, Now::default()).map(drop)
         };
-        let scrape = ScrapeRequest { protocol, ip, torrents: Torrents::Named(&[]), shown: Shown::Nothing };
+        let (torrents, shown, headers) = (Torrents::Named(&[]), Shown::Nothing, HeaderMatch::default());
+        let scrape = ScrapeRequest { protocol, ip, torrents, shown, headers };
         let scraped = policy.admit_scrape(&scrape, Pace::default(), Now::default());
         [announce(Event::Started), scraped, announce(Event::Stopped)].map(|outcome| {
             let refused = outcome.err()?;

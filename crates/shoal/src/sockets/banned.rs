@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use shoal_access::networks::{Network, NetworkTable, prefixes};
+use shoal_access::networks::{Answer, Network, NetworkTable, prefixes};
 use shoal_net::SourceFilter;
 use shoal_runtime::live::Live;
 use shoal_runtime::periodic::PeriodicThread;
@@ -59,7 +59,8 @@ impl Follower {
 
 /// Returns the filter of the networks that a table refuses. A ban is as wide as a source of IPv6 or wider.
 fn filter(bans: &NetworkTable) -> SourceFilter {
-    let banned = || prefixes([bans], [true]).into_iter().map(|(network, _)| network);
+    let is_served = |[answer]: [Answer; 1]| answer == Answer::Served;
+    let banned = || prefixes([bans], true, is_served).into_iter().map(|(network, _)| network);
     SourceFilter::new(banned().filter_map(range_v4), banned().filter_map(range_v6))
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocklist;
 pub(crate) mod private;
+pub(crate) mod requests;
 pub(crate) mod rules;
 pub(crate) mod urls;
 
