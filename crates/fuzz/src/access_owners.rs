@@ -13,7 +13,7 @@ const NETWORKS_MAX: usize = 1000;
 /// Reads the input as a table of owners. Both ends of each network have its rule, or an earlier one.
 pub fn access_owners(mut table: &[u8]) {
     let rules = ["as 64512 drop", "country ZZ refuse", "as 7 interval 60"];
-    let rules: Vec<Rule> = rules.map(|rule| rule.parse().expect("it is a rule")).into();
+    let rules: Vec<Rule> = rules.iter().map(|rule| rule.parse().expect("it is a rule")).collect();
     let named = NamedNetworks::of(&rules);
     let Ok(owners) = read_owners(&mut table, TABLE_BYTES_MAX, &named, &Budget::default()) else { return };
     assert!(owners.faults.faulty <= owners.faults.lines);
