@@ -47,7 +47,7 @@ const PROGRAM_BYTES: u64 = 16 << 20;
 const WORKER_BYTES: u64 = 4 << 20;
 
 /// Memory for settings that a reload can add is reserved if it is at most this part of the ceiling.
-const RESERVED_PART: u64 = 30;
+const RESERVED_PART: u64 = 26;
 
 /// The feed of changes takes at most this part of the ceiling.
 const FEED_PART: u64 = 32;
@@ -139,15 +139,17 @@ pub(crate) fn divide(
     input.divide(max, because)
 }
 
-/// Returns the least ceiling that the input accepts which belongs to it.
+/// Returns a ceiling that the input accepts, like every larger one, in whole mebibytes.
 fn least(within: impl Fn(u64) -> DivisionInput) -> u64 {
-    let mut least = 0;
-    // A larger ceiling makes tables larger, up to their maximum.
-    while within(least).least_bytes() > least {
-        // The message names whole mebibytes.
-        least = within(least).least_bytes().next_multiple_of(1 << 20);
-    }
-    least
+    // A larger ceiling makes tables larger in steps, at powers of two.
+    let steps = (20..=31).map(|bits| 1 << bits);
+    steps.fold(0, |least: u64, step| {
+        let mut least = if within(step).least_bytes() > step { step.max(least) } else { least };
+        while within(least).least_bytes() > least {
+            least = within(least).least_bytes().next_multiple_of(1 << 20);
+        }
+        least
+    })
 }
 
 impl DivisionInput {
@@ -395,8 +397,8 @@ mod tests {
         assert!(division.store >= 15 << 20 && division.connections >= 8 << 20, "{division:?}");
         let refusal = divided(&root, 16, &[("SHOAL_MEMORY_MAX", "64MiB")]).unwrap_err();
         assert!(refusal.starts_with("memory.max = 64MiB (memory.max): that is too little for 16 workers"));
-        assert!(refusal.contains("it accepts 125MiB or more"), "{refusal}");
-        assert!(divided(&root, 16, &[("SHOAL_MEMORY_MAX", "125MiB")]).is_ok());
+        assert!(refusal.contains("it accepts 129MiB or more"), "{refusal}");
+        assert!(divided(&root, 16, &[("SHOAL_MEMORY_MAX", "129MiB")]).is_ok());
     }
 
     #[test]

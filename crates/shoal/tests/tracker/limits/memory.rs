@@ -96,7 +96,7 @@ fn the_log_and_the_metrics_tell_how_memory_is_divided() {
 #[test]
 fn a_ceiling_that_cannot_hold_what_is_asked_for_is_refused() {
     for (settings, words) in [
-        (&[("SHOAL_MEMORY_MAX", "64MiB"), ("SHOAL_WORKERS_COUNT", "16")][..], "it accepts 125MiB or more"),
+        (&[("SHOAL_MEMORY_MAX", "64MiB"), ("SHOAL_WORKERS_COUNT", "16")][..], "it accepts 129MiB or more"),
         (
             &[("SHOAL_MEMORY_MAX", "64MiB"), ("SHOAL_STORE_MEMORY_MAX", "64MiB")],
             "memory_max must be less than 64MiB",
