@@ -22,7 +22,7 @@ use shoal_load::Population;
 use super::{ANY_TRACKER, CompareArgs, Net};
 use crate::load::LoopBackend;
 use crate::process::raise_open_files_limit;
-use crate::terminal;
+use crate::terminal::{self, counted};
 
 impl CompareArgs {
     /// Returns the plan of the comparison. Its folder is still to be created.
