@@ -139,7 +139,7 @@ list!(
 
 list!(
     Origin,
-    "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\"",
+    "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\", without a slash at the end or wildcards",
     Origin::parse,
     Origin::to_string
 );
