@@ -10,9 +10,9 @@ use crate::shell::{self, cargo, title};
 
 /// The arguments of `shoal-lab siege`, which declares and documents them.
 #[derive(Args)]
-#[command(disable_help_flag = true)]
 pub(crate) struct Siege {
-    /// Options of the siege; --help lists them
+    /// Options of `shoal-lab siege`, such as --list, --short, --filter TEXT and --json; `cargo run -p shoal-lab siege --help`
+    /// explains all
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION")]
     arguments: Vec<String>,
 }
@@ -48,7 +48,7 @@ impl Siege {
 
     fn build(&self) -> Result<()> {
         let mut packages = vec!["shoal-lab"];
-        if !self.has_any(&["--list", "--help", "-h"]) {
+        if !self.has_any(&["--list"]) {
             packages.push("shoal");
         }
         let profile: &[&str] = if self.is_debug() { &[] } else { &["--release"] };
@@ -70,12 +70,33 @@ impl Siege {
         Ok(command)
     }
 
-    /// Returns whether the debug build is used: short mode judges no times, and the others attack nothing.
+    /// Returns whether the debug build is used: short mode judges no times, and a list attacks nothing.
     fn is_debug(&self) -> bool {
-        self.has_any(&["--short", "--list", "--help", "-h"])
+        self.has_any(&["--short", "--list"])
     }
 
     fn has_any(&self, options: &[&str]) -> bool {
         self.arguments.iter().any(|argument| options.contains(&argument.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> Result<Vec<String>, ErrorKind> {
+        let command = Siege::augment_args(clap::Command::new("siege"));
+        let matches = command.try_get_matches_from([&["siege"][..], arguments].concat());
+        let matches = matches.map_err(|error| error.kind())?;
+        Ok(matches.get_many::<String>("arguments").into_iter().flatten().cloned().collect())
+    }
+
+    #[test]
+    fn help_is_printed_before_anything_is_built() {
+        assert_eq!(parse(&["--help"]), Err(ErrorKind::DisplayHelp));
+        let options = ["--short", "--filter", "udp"];
+        assert_eq!(parse(&options), Ok(options.map(str::to_owned).to_vec()));
     }
 }

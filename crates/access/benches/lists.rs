@@ -1,5 +1,6 @@
 //! Micro-benchmarks of the operator's lists. Of torrents: the time to read a list of ten million, its memory, and the time
-//! of a look-up, alone and in batches. Of networks: the time to build a table of 100,000, and that of a look-up.
+//! of a look-up, alone and in batches. Of networks: the time to build a table of 100,000, and that of a look-up; and the time to read a table of owners and to
+//! build the table of the million networks in it that rules name, with its memory.
 //!
 //! `cargo bench -p shoal-access --bench lists -- [--json]`; without `--bench` (as under `cargo test`) every case runs once
 //! at a tiny size, so that the tests cover it.
@@ -13,7 +14,9 @@ use std::sync::Arc;
 
 use rustix::time::{ClockId, clock_gettime};
 use shoal_access::HashKey;
-use shoal_access::networks::{Network, NetworkTable};
+use shoal_access::budget::Budget;
+use shoal_access::networks::{Network, NetworkTable, read_owners};
+use shoal_access::rules::NamedNetworks;
 use shoal_access::torrents::{ListReader, TorrentLists, TorrentTable};
 use shoal_base::InfoHash;
 use shoal_store::prefetch;
@@ -62,6 +65,35 @@ fn main() {
         print(&format!("look-up/{name}/batch"), look_up(&lists, asked, BATCH), "ns");
     }
     bench_networks(networks, look_ups, &mut rng, print);
+    bench_owners(10 * networks, print);
+}
+
+/// Measures a table of owners, a third of it of IPv6, in which rules name every network.
+fn bench_owners(networks: usize, print: impl Fn(&str, f64, &str)) {
+    let mut table = String::new();
+    for number in 0..networks {
+        // Adjacent networks have different owners, so that each of them counts.
+        let number = u32::try_from(number).expect("it is less than four million");
+        let system = 64512 + number % 2;
+        if number.is_multiple_of(3) {
+            let first = 0x2001 << 112 | u128::from(number) << 80;
+            let [first, last] = [first, first | u128::MAX >> 48].map(Ipv6Addr::from_bits);
+            table.push_str(&format!("{first}\t{last}\t{system}\tZZ\tSome Company\n"));
+        } else {
+            let [first, last] = [number << 8, number << 8 | 0xff].map(Ipv4Addr::from_bits);
+            table.push_str(&format!("{first}\t{last}\t{system}\tZZ\tSome Company\n"));
+        }
+    }
+    let rules = ["as 64512 drop", "as 64513 refuse"].map(|rule| rule.parse().expect("it is a rule"));
+    let named = NamedNetworks::of(&rules);
+    let begin = cpu_ns();
+    let owners = read_owners(&mut table.as_bytes(), u64::MAX, &named, &Budget::default());
+    let owners = owners.expect("it is a table").networks;
+    let none = None::<core::iter::Empty<Network>>;
+    let table = NetworkTable::with_rules(none, core::iter::empty(), owners.ruled());
+    print("owners/load", (cpu_ns() - begin) as f64 / 1e9, "s");
+    assert_eq!(owners.len(), networks, "rules name every network");
+    print("owners/memory", table.memory_bytes() as f64 / networks as f64, "bytes a network");
 }
 
 /// Measures a table of denied networks of both families.

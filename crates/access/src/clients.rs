@@ -90,6 +90,17 @@ impl fmt::Display for ClientRule {
     }
 }
 
+impl ClientRule {
+    /// Returns whether a peer id is one of the rule's.
+    pub(crate) fn matches(&self, peer_id: &PeerId) -> bool {
+        match &self.pattern {
+            Pattern::Prefix(bytes) => peer_id.0.starts_with(bytes),
+            Pattern::Versions(code, range) => code_and_version(peer_id)
+                .is_some_and(|(other, version)| other == *code && range.contains(&version)),
+        }
+    }
+}
+
 /// Parses a prefix, in which `%hh` is a byte in hexadecimal.
 fn prefix(text: &str) -> Option<Pattern> {
     let mut bytes = Vec::new();

@@ -15,6 +15,7 @@ pub mod fetch;
 mod hash;
 pub mod networks;
 pub mod ports;
+pub mod rules;
 pub mod text;
 pub mod token;
 pub mod torrents;
@@ -25,6 +26,7 @@ use clients::ClientLists;
 pub use hash::HashKey;
 use networks::NetworkTable;
 use ports::PortSet;
+use rules::RuleSet;
 use torrents::TorrentLists;
 
 /// All rules of a tracker. A kind of rule that the operator does not use is absent.
@@ -40,6 +42,8 @@ pub struct Access {
     pub clients: Option<Arc<ClientLists>>,
     /// The ports that are never handed out.
     pub ports_deny: Option<Arc<PortSet>>,
+    /// The rules about what requests say. Those about networks are in the table of networks.
+    pub rules: Option<Arc<RuleSet>>,
 }
 
 /// The operator's words for a rule, by their place in the tables of one [`Access`].
@@ -61,6 +65,13 @@ pub(crate) enum ReasonPlace {
         /// The number of the rule.
         rule: usize,
     },
+    /// In a rule about what a request says.
+    Rule {
+        /// The number of the rule.
+        rule: u8,
+    },
+    /// The names of the hosts that are served.
+    Hosts,
 }
 
 impl Access {
@@ -71,6 +82,7 @@ impl Access {
             && self.bans.is_none()
             && self.clients.is_none()
             && self.ports_deny.is_none()
+            && self.rules.is_none()
     }
 
     /// Returns the operator's words, if `reason` is one of these rules.
@@ -78,6 +90,8 @@ impl Access {
         match reason.0 {
             ReasonPlace::Torrent { table, text } => self.torrents.as_ref()?.reason(table, text),
             ReasonPlace::Client { rule } => self.clients.as_ref()?.reason(rule),
+            ReasonPlace::Rule { rule } => self.rules.as_ref()?.reason(rule),
+            ReasonPlace::Hosts => Some(self.rules.as_ref()?.hosts_text()),
         }
     }
 }

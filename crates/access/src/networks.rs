@@ -6,11 +6,17 @@
 //!
 //! The table is immutable. It holds only the sorted addresses at which the answer changes, so their number up to and
 //! including an address gives its answer. A static search tree with a cache line for each node counts them (`search`).
+//!
+//! Rules about networks ([`rules`](crate::rules)) add a byte to each change: the answer from there on. An address that
+//! the lists refuse stays refused. Elsewhere, the first of the rules whose networks contain the address counts, whatever the
+//! lengths of their prefixes.
 
 mod list;
+mod owners;
 mod parse;
 mod prefix;
 mod search;
+mod steps;
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,9 +24,11 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub use self::list::NetworkList;
 #[cfg(test)]
 use self::list::V4_NETWORK_BYTES;
+pub use self::owners::{Owners, read_owners};
 pub use self::parse::{LINE_BYTES_MAX, NETWORKS_MAX, read_networks};
 pub use self::prefix::prefixes;
 use self::search::{Indexed, Sorted};
+use self::steps::{ByFamily, byte, merge};
 
 const V4_BITS: u8 = 32;
 
@@ -142,11 +150,25 @@ const fn bits(is_v6: bool) -> u8 {
     if is_v6 { V6_BITS } else { V4_BITS }
 }
 
+/// The answer of a table for an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is refused by a list.
+    Denied,
+    /// It is served.
+    Served,
+    /// The rule with this number is the first about its network.
+    Rule(u8),
+}
+
 /// Which addresses are served. The default serves all.
 #[derive(Debug)]
 pub struct NetworkTable {
     /// Whether an address before the first change is served.
     serves_first: bool,
+    /// The answers after each number of changes, from none on. Empty if they alternate between served and refused.
+    answers_v4: Box<[u8]>,
+    answers_v6: Box<[u8]>,
     v4: Indexed,
     /// The upper halves of the IPv6 addresses at which the answer changes and whose lower half is 0. Few networks are
     /// narrower than a /64.
@@ -169,41 +191,64 @@ impl NetworkTable {
 
     /// Creates the table of a deny list and an optional allow list.
     pub fn of(allow: Option<impl Iterator<Item = Network>>, deny: impl Iterator<Item = Network>) -> Self {
+        Self::with_rules(allow, deny, core::iter::empty())
+    }
+
+    /// Creates the table of a deny list, an optional allow list, and networks with the numbers of rules about them.
+    pub fn with_rules(
+        allow: Option<impl Iterator<Item = Network>>,
+        deny: impl Iterator<Item = Network>,
+        rules: impl Iterator<Item = (Network, u8)>,
+    ) -> Self {
         let serves_first = allow.is_none();
-        let allowed = allow.into_iter().flatten().map(|network| (network, true));
-        let (mut v4_rules, mut v6_rules) = (Vec::new(), Vec::new());
-        for (network, serves) in allowed.chain(deny.map(|network| (network, false))) {
-            match u32::try_from(network.first) {
-                Ok(first) if !network.is_v6 => v4_rules.push((first, network.length, serves)),
-                _ => v6_rules.push((network.first, network.length, serves)),
-            }
-        }
-        let mut v4 = Vec::new();
-        let v4_rules = in_order(v4_rules)
-            .into_iter()
-            .map(|(first, length, serves)| (Network { is_v6: false, first: first.into(), length }, serves));
-        changes(v4_rules, serves_first, u32::MAX.into(), |address| v4.extend(u32::try_from(address)));
-        let (mut coarse, mut fine) = (Vec::new(), Vec::new());
-        let v6_rules = in_order(v6_rules)
-            .into_iter()
-            .map(|(first, length, serves)| (Network { is_v6: true, first, length }, serves));
-        changes(v6_rules, serves_first, u128::MAX, |address| {
+        let others = if serves_first { byte::SERVED } else { byte::DENIED };
+        let allowed = allow.into_iter().flatten().map(|network| (network, byte::SERVED));
+        let lists = ByFamily::new(allowed.chain(deny.map(|network| (network, byte::DENIED))));
+        let rules = ByFamily::new(rules.map(|(network, rule)| (network, byte::RULE.saturating_add(rule))));
+        let (mut v4, mut answers_v4) = (Vec::new(), rules.first_answer(others));
+        merge::<u32>(lists.v4(), rules.v4(), others, u32::MAX.into(), |address, answer| {
+            v4.extend(u32::try_from(address));
+            answers_v4.iter_mut().for_each(|answers| answers.push(answer));
+        });
+        let (mut coarse, mut fine, mut answers_v6) = (Vec::new(), Vec::new(), rules.first_answer(others));
+        merge::<u128>(lists.v6(), rules.v6(), others, u128::MAX, |address, answer| {
             if address.trailing_zeros() >= u64::BITS {
                 coarse.push(upper_half(address));
             } else {
                 fine.push(address);
             }
+            answers_v6.iter_mut().for_each(|answers| answers.push(answer));
         });
-        Self { serves_first, v4: Indexed::new(v4), v6: Sorted::new(coarse), v6_fine: Sorted::new(fine) }
+        Self {
+            serves_first,
+            answers_v4: answers_v4.unwrap_or_default().into(),
+            answers_v6: answers_v6.unwrap_or_default().into(),
+            v4: Indexed::new(v4),
+            v6: Sorted::new(coarse),
+            v6_fine: Sorted::new(fine),
+        }
     }
 
-    /// Returns whether a canonical address is served. An IPv4-mapped one would count as IPv6.
-    pub fn serves(&self, ip: IpAddr) -> bool {
-        let changes = match ip {
-            IpAddr::V4(ip) => self.v4.count_to(u32::from(ip)),
-            IpAddr::V6(ip) => self.changes_to_v6(ip),
+    /// Returns the answer for a canonical address. An IPv4-mapped one would count as IPv6.
+    #[inline]
+    pub fn answer(&self, ip: IpAddr) -> Answer {
+        let (changes, answers) = match ip {
+            IpAddr::V4(ip) => (self.v4.count_to(u32::from(ip)), &self.answers_v4),
+            IpAddr::V6(ip) => (self.changes_to_v6(ip), &self.answers_v6),
         };
-        self.serves_first == changes.is_multiple_of(2)
+        match answers.get(changes) {
+            Some(&byte::DENIED) => Answer::Denied,
+            Some(&byte::SERVED) => Answer::Served,
+            Some(&rule) => Answer::Rule(rule - byte::RULE),
+            None if self.serves_first == changes.is_multiple_of(2) => Answer::Served,
+            None => Answer::Denied,
+        }
+    }
+
+    /// Returns whether the lists serve a canonical address.
+    #[inline]
+    pub fn serves(&self, ip: IpAddr) -> bool {
+        self.answer(ip) != Answer::Denied
     }
 
     fn changes_to_v6(&self, ip: Ipv6Addr) -> usize {
@@ -233,61 +278,14 @@ impl NetworkTable {
 
     /// Returns the size of the table in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.v4.memory_bytes() + self.v6.memory_bytes() + self.v6_fine.memory_bytes()
+        let numbers = self.v4.memory_bytes() + self.v6.memory_bytes() + self.v6_fine.memory_bytes();
+        numbers + self.answers_v4.len() + self.answers_v6.len()
     }
 }
 
 /// Returns the first 64 bits of an address.
 const fn upper_half(address: u128) -> u64 {
     (address >> u64::BITS) as u64
-}
-
-/// Sorts the rules of a family: the first address of a network, the length of its prefix, and whether it is served.
-/// Outer networks come before inner ones, and the deny list, which counts, before the allow list.
-fn in_order<A: Copy + Ord>(mut rules: Vec<(A, u8, bool)>) -> Vec<(A, u8, bool)> {
-    rules.sort_unstable();
-    rules.dedup_by_key(|(first, length, _)| (*first, *length));
-    rules
-}
-
-/// Calls `change` with the addresses at which the answer changes, in ascending order. `rules` are distinct sorted
-/// networks of one family, whose addresses end at `address_max`.
-fn changes(
-    rules: impl Iterator<Item = (Network, bool)>,
-    serves_first: bool,
-    address_max: u128,
-    mut change: impl FnMut(u128),
-) {
-    let mut outer: Vec<(u128, bool)> = Vec::new();
-    // The answer from an address on. The same address can come several times; the last one counts.
-    let (mut next, mut current) = ((0, serves_first), serves_first);
-    let mut answer = |address: u128, serves: bool| {
-        if address != next.0 && next.1 != current {
-            change(next.0);
-            current = next.1;
-        }
-        next = (address, serves);
-    };
-    let leave = |outer: &mut Vec<(u128, bool)>, answer: &mut dyn FnMut(u128, bool)| {
-        let (last, _) = outer.pop().unwrap_or((address_max, serves_first));
-        let around = outer.last().map_or(serves_first, |&(_, serves)| serves);
-        if last < address_max {
-            answer(last + 1, around);
-        }
-    };
-    for (network, serves) in rules {
-        while outer.last().is_some_and(|&(last, _)| last < network.first) {
-            leave(&mut outer, &mut answer);
-        }
-        answer(network.first, serves);
-        outer.push((network.last_address(), serves));
-    }
-    while !outer.is_empty() {
-        leave(&mut outer, &mut answer);
-    }
-    if next.1 != current {
-        change(next.0);
-    }
 }
 
 #[cfg(test)]
@@ -437,6 +435,42 @@ mod tests {
                 ] {
                     let ip = network.ip(address & (u128::MAX >> (V6_BITS - bits(network.is_v6))));
                     assert_eq!(table.serves(ip), naive(allow, &deny, ip.to_canonical()), "{ip}");
+                }
+            }
+        }
+    }
+    #[test]
+    fn rules_answer_where_the_lists_serve_and_the_first_rule_counts() {
+        let mut rng = fastrand::Rng::with_seed(2);
+        for round in 1..100_u8 {
+            let mut network = |_| {
+                let address = u32::from_be_bytes([10, rng.u8(..4), rng.u8(..4) << 6, rng.u8(..)]);
+                let ip = Ipv4Addr::from(address);
+                match rng.bool() {
+                    true => Network::new(ip.into(), rng.u8(8..=32)).unwrap(),
+                    false => {
+                        Network::new(IpAddr::V6(Ipv6Addr::from(u128::from(address) << 64)), rng.u8(72..=80))
+                            .unwrap()
+                    }
+                }
+            };
+            let allow: Vec<Network> = (0..round).map(&mut network).collect();
+            let deny: Vec<Network> = (0..round).map(&mut network).collect();
+            let rules: Vec<(Network, u8)> = (0..round).map(|rule| (network(rule), rule % 5)).collect();
+            let allow = (round % 3 > 0).then_some(&allow[..]);
+            let (allowed, denied) = (allow.map(|allow| allow.iter().copied()), deny.iter().copied());
+            let table = NetworkTable::with_rules(allowed, denied, rules.iter().copied());
+            for network in allow.unwrap_or_default().iter().chain(&deny).chain(rules.iter().map(|(n, _)| n)) {
+                let (first, last) = (network.first, network.last_address());
+                for address in [first.wrapping_sub(1), first, last, last.wrapping_add(1)] {
+                    let ip = network.ip(address & (u128::MAX >> (V6_BITS - bits(network.is_v6))));
+                    let matching = rules.iter().filter(|(network, _)| network.contains(ip));
+                    let expected = match matching.map(|(_, rule)| *rule).min() {
+                        _ if !naive(allow, &deny, ip) => Answer::Denied,
+                        Some(rule) => Answer::Rule(rule),
+                        None => Answer::Served,
+                    };
+                    assert_eq!(table.answer(ip), expected, "{ip}");
                 }
             }
         }

@@ -26,8 +26,8 @@ use shoal_runtime::lists::entries::{Build, Entries, Reading};
 use shoal_runtime::lists::fetches::UrlContent;
 use shoal_runtime::lists::networks::Networks;
 use shoal_runtime::lists::operations::{self, Changed, NewDetails, open_lines, parse_torrents};
+use shoal_runtime::lists::owners::Owners;
 use shoal_runtime::lists::torrents::Torrents;
-use shoal_runtime::log;
 
 /// The exit code if lists have faults, like for a faulty configuration.
 const UNREADABLE: u8 = 2;
@@ -43,9 +43,9 @@ const FAULTY: u8 = 4;
 pub enum Action {
     /// Add torrents to a list
     ///
-    /// A tracker that runs applies it at once. The name of the user stands behind the entry and in the log, which goes to
-    /// standard error, and in access.audit_file if the configuration names one. Exit code 4 if the file has faulty lines: the
-    /// torrents were added, but if more than 1 % of the lines are faulty, a running tracker keeps the entries that it had.
+    /// A tracker that runs applies it at once. The name of the user stands behind the entry, and in access.audit_file if the
+    /// configuration names one. Exit code 4 if the file has faulty lines: the torrents were added, but if more than 1 % of the
+    /// lines are faulty, a running tracker keeps the entries that it had.
     Add(Add),
     /// Remove torrents from a list
     ///
@@ -80,7 +80,7 @@ pub(crate) struct Which {
 /// The file to change.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// The configuration file of the tracker
+    /// The configuration file of the tracker [default: /etc/shoal/shoal.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -139,7 +139,7 @@ pub struct List {
     #[arg(long)]
     json: bool,
 
-    /// The configuration file of the tracker
+    /// The configuration file of the tracker [default: /etc/shoal/shoal.toml, if there is one]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
@@ -214,11 +214,10 @@ pub fn run(action: &Action) -> Result<Outcome, Failure> {
 }
 
 fn run_add(add: &Add) -> Result<Outcome, Failure> {
-    let config = config_file::read(add.target.config.as_deref())?;
+    let config = config_file::read_or_usual(add.target.config.as_deref())?;
     let wanted = parse_torrents(&add.torrents)?;
     let (which, file) = (add.which.list(), add.target.file.as_deref());
     let changed = operations::add(&config, (which, file), &wanted, &add.details, Author::user())?;
-    log::begin_for_command(&config.log);
     changed.record()?;
     let text = add.target.tell(which, &changed, &wanted, ["added", "present"], |was_added| {
         if was_added { "added to" } else { "is already in" }
@@ -227,11 +226,10 @@ fn run_add(add: &Add) -> Result<Outcome, Failure> {
 }
 
 fn run_remove(remove: &Remove) -> Result<Outcome, Failure> {
-    let config = config_file::read(remove.target.config.as_deref())?;
+    let config = config_file::read_or_usual(remove.target.config.as_deref())?;
     let wanted = parse_torrents(&remove.torrents)?;
     let (which, file) = (remove.which.list(), remove.target.file.as_deref());
     let changed = operations::remove(&config, (which, file), &wanted, Author::user())?;
-    log::begin_for_command(&config.log);
     changed.record()?;
     let text = remove.target.tell(which, &changed, &wanted, ["removed", "absent"], |was_removed| {
         if was_removed { "removed from" } else { "is not in" }
@@ -241,7 +239,7 @@ fn run_remove(remove: &Remove) -> Result<Outcome, Failure> {
 }
 
 fn run_list(list: &List) -> Result<Outcome, Failure> {
-    let config = config_file::read(list.config.as_deref())?;
+    let config = config_file::read_or_usual(list.config.as_deref())?;
     let mut text = String::new();
     for (name, source) in sources(&config) {
         if (list.deny && name != "deny") || (list.allow && name != "allow") {
@@ -415,6 +413,9 @@ fn run_check_of_lists(check: &Check) -> Result<Outcome, Failure> {
     for (name, source) in network_sources(&config) {
         checked.take((name, source, "networks"), read_whole::<Networks>(name, source, &config));
     }
+    for source in &config.access.geoip {
+        checked.take(("geoip", source, "networks of rules"), read_whole::<Owners>("geoip", source, &config));
+    }
     let Checked { text, faults } = checked;
     if faults.is_empty() {
         return Ok(Outcome::new(text, ExitCode::SUCCESS));
@@ -542,7 +543,7 @@ fn faults_of_reading<E>(source: &ListSource, reading: &Reading<E>) -> impl Itera
 /// Reads a source of a list of the section `access` as a whole.
 fn read_whole<E: Entries>(list: &str, source: &ListSource, config: &Config) -> anyhow::Result<Reading<E>> {
     // The command does not look anything up in its tables.
-    let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
+    let build = Build::new(HashKey::new([0; 4]), Budget::default()).for_rules(&config.access.rules);
     let url = match source {
         ListSource::Path(path) => {
             let read = E::default().read(path, &build).transpose();

@@ -19,7 +19,7 @@ mod xdp;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -34,14 +34,11 @@ use crate::finding::{Finding, Findings};
 use shoal_runtime::config_file;
 use shoal_runtime::failure::Failure;
 
-/// Where the package has its configuration.
-const USUAL_FILE: &str = "etc/shoal/shoal.toml";
-
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 #[expect(missing_docs, reason = "clap would print it; the help is beside the command")]
 pub struct Doctor {
-    /// Configuration of the tracker; without it, the defaults and the environment are examined
+    /// Configuration of the tracker [default: /etc/shoal/shoal.toml if there is one, or the defaults and the environment]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -57,7 +54,7 @@ It changes nothing. As root it sees more: the rules of the firewall, and which p
 Exit codes: 0 no problem, 1 at least one, 2 the configuration is invalid. Advice is no problem.
 
 Examples:
-  sudo shoal doctor --config /etc/shoal/shoal.toml
+  sudo shoal doctor
   shoal doctor --json | jq '.findings[] | select(.level != \"ok\")'";
 
 /// A kind of listener, with its addresses over UDP or TCP.
@@ -69,23 +66,24 @@ pub(crate) struct Listener {
 
 /// Executes the command, and returns its output and its exit code.
 pub fn run(Doctor { config: file, json }: &Doctor) -> Result<(String, ExitCode), Failure> {
-    let config = config_file::read(file.as_deref())?;
+    let file = file.as_deref().or(config_file::usual());
+    let config = config_file::read(file)?;
     let machine = Machine::this();
-    let mut all = vec![of_configuration(&machine, file.as_ref())];
+    let mut all = vec![of_configuration(&machine, file)];
     all.extend(examine(&machine, &config));
     let findings = Findings::new(all);
     Ok((findings.shown(*json), findings.exit_code()))
 }
 
-fn of_configuration(machine: &Machine, file: Option<&PathBuf>) -> Finding {
+fn of_configuration(machine: &Machine, file: Option<&Path>) -> Finding {
     let subject = "configuration";
-    let usual = machine.root().join(USUAL_FILE);
+    let usual = machine.root().join(config_file::USUAL.trim_start_matches('/'));
     match file {
         Some(file) => Finding::ok(subject, format!("{} has no errors", file.display())),
         None if usual.exists() => Finding::advice(
             subject,
             format!("the defaults and the environment are examined, not {}", usual.display()),
-            format!("shoal doctor --config {}", usual.display()),
+            format!("sudo shoal doctor --config {}", usual.display()),
         ),
         None => Finding::ok(subject, "the defaults and the environment are examined"),
     }
@@ -179,11 +177,11 @@ mod tests {
     fn the_file_of_the_package_is_named_if_another_is_examined() {
         let made = made_up(&[]);
         assert_eq!(of_configuration(&made.machine, None).level, Level::Ok);
-        made.write(USUAL_FILE, "");
+        made.write(config_file::USUAL.trim_start_matches('/'), "");
         let finding = of_configuration(&made.machine, None);
         assert!(finding.action.unwrap().ends_with("/etc/shoal/shoal.toml"));
-        let file = PathBuf::from("a.toml");
-        assert!(of_configuration(&made.machine, Some(&file)).found.contains("a.toml"));
+        let file = Path::new("a.toml");
+        assert!(of_configuration(&made.machine, Some(file)).found.contains("a.toml"));
     }
 
     #[test]

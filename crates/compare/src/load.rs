@@ -71,6 +71,8 @@ pub struct WsTransport {
     pub sdp_bytes: usize,
     /// Share of the relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
+    /// The average number of announces on a connection, after which it is closed and opened again. 0: never.
+    pub announces_per_connection: u32,
     /// Connections that announce once and never read again. If there are any, all is measured a second time with them.
     pub slow_readers: usize,
 }
@@ -307,6 +309,9 @@ impl LoadSpec {
                     row("session description", format!("{} bytes", ws.sdp_bytes)),
                     row("share of offers answered", ws.answer_share.to_string()),
                 ];
+                if ws.announces_per_connection > 0 {
+                    rows.push(row("announces of a connection", ws.announces_per_connection.to_string()));
+                }
                 if ws.slow_readers > 0 {
                     let count = ws.slow_readers;
                     let text =

@@ -3,6 +3,7 @@
 use core::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
+use shoal_access::rules::Rule;
 use shoal_base::PeerV4;
 use shoal_base::transport::stream::ListenAddress;
 use shoal_wire::udp::AnnounceHead;
@@ -44,6 +45,7 @@ pub(crate) fn check(config: &Config) -> Vec<Conflict> {
         store_fits_memory,
         all_torrents_are_published_once,
         urls_have_a_folder,
+        owners_are_known,
         share_needs_peers_per_address,
         a_home_page_tells_where_to_announce,
         first_ban_is_not_the_longest,
@@ -333,6 +335,17 @@ fn store_fits_memory(config: &Config) -> Option<Conflict> {
     })
 }
 
+fn owners_are_known(config: &Config) -> Option<Conflict> {
+    let access = &config.access;
+    let needs_owners = access.rules.iter().any(Rule::needs_owners);
+    (needs_owners && access.geoip.is_empty()).then(|| Conflict {
+        keys: &["access.geoip", "access.rules"],
+        fault: "a rule names an autonomous system or a country, and nothing tells the networks of these; geoip must name a \
+                table, such as \"/var/lib/shoal/ip2asn-combined.tsv.gz\""
+            .to_owned(),
+    })
+}
+
 fn urls_have_a_folder(config: &Config) -> Option<Conflict> {
     let has_url = |list: &[ListSource]| list.iter().any(|source| matches!(source, ListSource::Url(_)));
     let access = &config.access;
@@ -344,6 +357,8 @@ fn urls_have_a_folder(config: &Config) -> Option<Conflict> {
         &["fetch.folder", "access.networks_allow"]
     } else if has_url(&access.networks_deny) {
         &["fetch.folder", "access.networks_deny"]
+    } else if has_url(&access.geoip) {
+        &["fetch.folder", "access.geoip"]
     } else if config.tokens.jwks.as_ref().is_some_and(|source| has_url(core::slice::from_ref(source))) {
         &["fetch.folder", "tokens.jwks"]
     } else {

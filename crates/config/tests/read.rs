@@ -355,12 +355,16 @@ fn rules_about_clients_ports_and_networks_are_read() {
         [access]
         clients_deny = ["-XL", "qB<4.6 please update", "UT>=3.0&<3.5"]
         ports_deny = ["25", "1-1023"]
+        rules = ["user-agent 'Old Client/*' refuse please update", "country ZZ interval 7200"]
+        geoip = ["/var/lib/shoal/countries.mmdb"]
         [limits]
         exempt = ["10.0.0.0/8", "2001:db8::1"]
     "#;
     let config = read_both(text, &[]).expect("accepted");
     let clients: Vec<_> = config.access.clients_deny.iter().map(ToString::to_string).collect();
     assert_eq!(clients, ["-XL", "qB<4.6 please update", "UT>=3.0&<3.5"]);
+    let rules: Vec<_> = config.access.rules.iter().map(ToString::to_string).collect();
+    assert_eq!(rules, ["user-agent 'Old Client/*' refuse please update", "country ZZ interval 7200"]);
     let ports: Vec<_> = config.access.ports_deny.iter().map(ToString::to_string).collect();
     assert_eq!(ports, ["25", "1-1023"]);
     assert_eq!(
@@ -371,6 +375,9 @@ fn rules_about_clients_ports_and_networks_are_read() {
         ("access]\nclients_deny = [\"qB>=x\"]", "-XL"),
         ("access]\nclients_allow = [\"\"]", "-XL"),
         ("access]\nports_deny = [\"70000\"]", "1-1023"),
+        ("access]\nrules = [\"user-agent Bot kill\"]", "user-agent MonitorBot/* drop"),
+        ("access]\nrules = [\"as 64512 drop\"]", "access.geoip"),
+        ("access]\nhosts_allow = [\"tracker.example:80\"]", "\"tracker.example\""),
         ("limits]\nexempt = [\"10.0.0.0/33\"]", "10.0.0.0/8"),
         ("limits]\nburst_s = 0", "1 to 3600"),
     ] {

@@ -37,6 +37,8 @@ pub enum CaseVerdict {
     NotSupported,
     /// The rule is one that an operator sets, and the user has not named it; the finding says how.
     NotConfigured,
+    /// The tracker had stopped answering before the case.
+    NotRun,
 }
 
 impl CaseVerdict {
@@ -47,6 +49,7 @@ impl CaseVerdict {
             Self::Fail => "fail",
             Self::NotSupported => "not supported",
             Self::NotConfigured => "not configured",
+            Self::NotRun => "not run",
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::report::{Finding, Report, Run};
 use crate::trace::{Direction, TraceEntry};
 
 /// Converts the report to JUnit XML. A broken "must" is a failure. A broken "should" is a skipped test whose message
-/// says so, because it does not fail the command either. An unreachable tracker is an error.
+/// says so, because it does not fail the command either. A tracker that is unreachable or stops answering is an error.
 pub fn junit(report: &Report) -> Result<String, SerializeError> {
     let mut xml = quick_junit::Report::new("conformance");
     for run in &report.runs {
@@ -25,6 +25,11 @@ fn suite(run: &Run) -> TestSuite {
         suite.add_test_case(TestCase::new("reachable", status));
     }
     suite.add_test_cases(run.findings.iter().map(test_case));
+    if let Some(case) = &run.silent_since {
+        let mut status = TestCaseStatus::non_success(NonSuccessKind::Error);
+        status.set_message(format!("the tracker has not answered since {case}"));
+        suite.add_test_case(TestCase::new("answers-to-the-end", status));
+    }
     suite
 }
 
@@ -46,7 +51,7 @@ fn test_case(finding: &Finding) -> TestCase {
             status
         }
         (CaseVerdict::Fail, Severity::Should) => skipped(format!("a broken \"should\": {message}")),
-        (verdict @ (CaseVerdict::NotSupported | CaseVerdict::NotConfigured), _) => {
+        (verdict @ (CaseVerdict::NotSupported | CaseVerdict::NotConfigured | CaseVerdict::NotRun), _) => {
             skipped(format!("{}: {}", verdict.as_str(), finding.seen))
         }
     };

@@ -27,6 +27,8 @@ pub struct Finding {
     pub expected: String,
     /// The observed behaviour, or why the rule could not be checked. Empty if the case passed.
     pub seen: String,
+    /// Whether the tracker has not answered since this case.
+    pub tracker_stopped: bool,
     /// The last messages of the case, oldest first.
     pub exchange: Vec<TraceEntry>,
 }
@@ -49,8 +51,15 @@ impl Finding {
             verdict,
             expected,
             seen,
+            tracker_stopped: false,
             exchange,
         }
+    }
+
+    /// Returns the result of a case that was not run, because the tracker had stopped answering.
+    pub(crate) fn not_run(case: &Case, silent_since: &str) -> Self {
+        let seen = format!("the tracker has not answered since the case {silent_since}");
+        Self { verdict: CaseVerdict::NotRun, seen, ..Self::new(case, Ok(()), Vec::new()) }
     }
 }
 
@@ -67,6 +76,8 @@ pub struct Summary {
     pub not_supported: usize,
     /// Cases about rules that were not named.
     pub not_configured: usize,
+    /// Cases that came after the tracker had stopped answering.
+    pub not_run: usize,
 }
 
 impl Summary {
@@ -84,6 +95,7 @@ impl Summary {
             shoulds_failed: count(CaseVerdict::Fail, Some(Severity::Should)),
             not_supported: count(CaseVerdict::NotSupported, None),
             not_configured: count(CaseVerdict::NotConfigured, None),
+            not_run: count(CaseVerdict::NotRun, None),
         }
     }
 }
@@ -97,6 +109,8 @@ pub struct Run {
     pub address: Option<SocketAddr>,
     /// The reason, if no case was run.
     pub unreachable: Option<String>,
+    /// The case since which the tracker has not answered, if it stopped.
+    pub silent_since: Option<String>,
     /// The findings, counted.
     pub summary: Summary,
     /// The results of all cases, in the order in which they ran.
@@ -107,18 +121,33 @@ impl Run {
     /// Returns the findings about a tracker that was reached.
     pub fn done(url: &str, address: SocketAddr, findings: Vec<Finding>) -> Self {
         let summary = Summary::of(&findings);
-        Self { url: url.to_owned(), address: Some(address), unreachable: None, summary, findings }
+        let silent_since =
+            findings.iter().find(|finding| finding.tracker_stopped).map(|finding| finding.id.clone());
+        Self {
+            url: url.to_owned(),
+            address: Some(address),
+            unreachable: None,
+            silent_since,
+            summary,
+            findings,
+        }
     }
 
     /// Returns the run of a tracker that was not reached, and why.
     pub fn unreachable(url: &str, address: Option<SocketAddr>, reason: String) -> Self {
-        let summary = Summary::default();
-        Self { url: url.to_owned(), address, unreachable: Some(reason), summary, findings: Vec::new() }
+        Self {
+            url: url.to_owned(),
+            address,
+            unreachable: Some(reason),
+            silent_since: None,
+            summary: Summary::default(),
+            findings: Vec::new(),
+        }
     }
 
-    /// Returns whether the tracker was reachable and no rule of weight "must" is broken.
+    /// Returns whether the tracker answered from the first case to the last, and no rule of weight "must" is broken.
     pub fn is_conforming(&self) -> bool {
-        self.unreachable.is_none() && self.summary.musts_failed == 0
+        self.unreachable.is_none() && self.silent_since.is_none() && self.summary.musts_failed == 0
     }
 }
 
@@ -131,7 +160,7 @@ pub struct Report {
     pub program: String,
     /// The seed of the info hashes; the same seed repeats them.
     pub seed: u64,
-    /// Whether every tracker was reachable and no rule of weight "must" is broken.
+    /// Whether every tracker answered from the first case to the last, and no rule of weight "must" is broken.
     pub is_conforming: bool,
     /// The findings about each tracker.
     pub runs: Vec<Run>,

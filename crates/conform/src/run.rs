@@ -1,6 +1,6 @@
 //! Runs cases against a tracker, one after another.
 
-use crate::case::{Case, CaseVerdict, ensure};
+use crate::case::{Case, CaseVerdict};
 use crate::context::{Context, Scheme, Target};
 use crate::http;
 use crate::report::Finding;
@@ -23,26 +23,27 @@ pub fn probe(target: &Target) -> Result<(), String> {
     }
 }
 
-/// Runs the cases and reports each. If the tracker stops answering, the remaining cases fail at once.
+/// Runs the cases and reports each. If the tracker stops answering during a case, the cases after it are not run.
 pub fn run(cases: &[&Case], target: &Target, mut on_finding: impl FnMut(&Finding)) -> Vec<Finding> {
     let mut findings = Vec::with_capacity(cases.len());
     let mut silent_since: Option<&str> = None;
     let mut silent_cases = 0;
-    for case in cases {
+    for (index, case) in cases.iter().enumerate() {
         let finding = match silent_since {
-            Some(last) => {
-                let seen = format!("the tracker has not answered any request since the case {last}");
-                Finding::new(case, ensure(false, "a tracker that answers", seen), Vec::new())
-            }
+            Some(silent_since) => Finding::not_run(case, silent_since),
             None => {
                 let tries = if silent_cases < SILENT_CASES_MAX { TRIES } else { 1 };
                 let context = Context::new(target, case, tries);
                 let checked = (case.check)(&context);
                 silent_cases += u32::from(context.unanswered.get() > 0);
-                Finding::new(case, checked, context.trace.into_inner().into_entries())
+                let mut finding = Finding::new(case, checked, context.trace.into_inner().into_entries());
+                // A case can pass although it ends the tracker. The next one then fails, but after the last one none does.
+                let is_suspicious = finding.verdict == CaseVerdict::Fail || index + 1 == cases.len();
+                finding.tracker_stopped = is_suspicious && probe(target).is_err();
+                finding
             }
         };
-        if finding.verdict == CaseVerdict::Fail && silent_since.is_none() && probe(target).is_err() {
+        if finding.tracker_stopped {
             silent_since = Some(case.id);
         }
         on_finding(&finding);

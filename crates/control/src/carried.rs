@@ -1,4 +1,4 @@
-//! What an upgrade takes over from the control plane of the old process.
+//! The state of the control plane that a new process takes over from the old one.
 //!
 //! It passes between two versions of the program, so fields are only ever added, and a missing one has its default.
 

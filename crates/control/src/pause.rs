@@ -30,7 +30,7 @@ pub struct PausedPart {
     pub reason: String,
     /// Minutes after which clients are told to try again.
     pub retry_in_minutes: u32,
-    /// Who has paused it: the name of a token or of a user.
+    /// The name of the token or of the user that has paused it.
     pub by: String,
     /// When it was paused, in seconds since 1970.
     pub since_unix_s: u64,
@@ -124,10 +124,10 @@ pub(crate) fn change(
 
 /// Writes the pauses that survive a restart, if they have changed.
 fn keep(state: Option<&Path>, before: &[PausedPart], after: &[PausedPart]) -> Result<(), PauseError> {
-    let kept = |parts: &[PausedPart]| -> Vec<PausedPart> {
+    let lasting = |parts: &[PausedPart]| -> Vec<PausedPart> {
         parts.iter().filter(|part| part.keep).cloned().collect()
     };
-    let (before, after) = (kept(before), kept(after));
+    let (before, after) = (lasting(before), lasting(after));
     if before == after {
         return Ok(());
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pauses_that_are_kept_survive_a_restart() {
+    fn only_lasting_pauses_survive_a_restart() {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path();
         let parts = [part("udp", "v4", false), part("http", "v6", true)];

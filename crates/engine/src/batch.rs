@@ -68,6 +68,8 @@ pub(crate) enum Work<P> {
         registers: bool,
         /// Whether the peer says that it is new.
         joins: bool,
+        /// Whether a rule has an interval of its own for the peer, which is looked up again for the reply.
+        is_ruled: bool,
         /// The seed of the sample, drawn early so that the sample's peers can be prefetched.
         sample_seed: u64,
     },
@@ -169,7 +171,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
             swarms,
             |group| group.has_large,
             |shard, item| {
-                if let Work::Announce { announce, registers: true, joins, sample_seed } = &item.work {
+                if let Work::Announce { announce, registers: true, joins, sample_seed, .. } = &item.work {
                     let rng = fastrand::Rng::with_seed(*sample_seed);
                     shard.prefetch_peers(&item.place, announce, *joins, rng);
                 }

@@ -126,6 +126,16 @@ impl<T> Context<T> {
         self.interval.draw_s(&mut self.rng)
     }
 
+    /// Draws the number of seconds until a client should announce again, for which a rule may have an interval of its
+    /// own.
+    #[inline]
+    pub(crate) fn ruled_interval_s(&mut self, of_rule: Option<u32>) -> u32 {
+        match of_rule {
+            Some(seconds) => self.policy.interval_of_rule(self.protocol, seconds).draw_s(&mut self.rng),
+            None => self.interval_s(),
+        }
+    }
+
     /// Returns what an announce of the client at `address` needs.
     #[inline]
     pub(crate) fn caller<'a>(&'a mut self, address: &'a SocketAddr, now: Now) -> Caller<'a> {

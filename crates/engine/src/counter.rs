@@ -45,7 +45,7 @@ labels! {
 }
 
 labels! {
-    /// Why a datagram gets no reply. Over HTTP and WebTorrent, every request gets one, except those of banned sources.
+    /// Why a datagram gets no reply. Over HTTP and WebSockets, only a ban or a rule can be the reason. A rule counts as an outcome.
     pub enum Drop {
         /// The datagram is shorter than its action requires.
         Truncated = "truncated",
@@ -57,6 +57,8 @@ labels! {
         /// The source asks more often than the operator allows, and either the policy is silence or the request asks
         /// for a connection id.
         RateLimited = "rate_limited",
+        /// A rule of the operator drops the request.
+        Rule = "rule",
         /// No reply can be sent to the source: it has port 0, or an unspecified, multicast or broadcast address.
         UnanswerableSource = "unanswerable_source",
         /// The source has earned a ban. Over TCP, its connection is closed.

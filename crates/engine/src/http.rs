@@ -15,6 +15,7 @@ use core::fmt::Write;
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use shoal_access::rules::HeaderMatch;
 use shoal_access::token::Url;
 use shoal_access::torrents::{Publication, TorrentLists};
 use shoal_base::{Counts, InfoHash, PeerChange, Transfer};
@@ -46,6 +47,8 @@ const SCRAPE_HASHES_MAX: usize = 300;
 pub struct Responder {
     store: Arc<Store>,
     context: Context,
+    /// The rule about the head of the current request.
+    headers: HeaderMatch,
     /// The peers of the current reply.
     peer_list: PeerList,
     info_hashes: Vec<InfoHash>,
@@ -58,6 +61,7 @@ impl Responder {
         Self {
             store: store.into(),
             context,
+            headers: HeaderMatch::default(),
             peer_list: PeerList::new(),
             info_hashes: Vec::with_capacity(SCRAPE_HASHES_MAX),
             error_text: String::new(),
@@ -67,6 +71,22 @@ impl Responder {
     /// Sets the time at which the requests that follow are recorded.
     pub const fn set_now(&mut self, now: Now) {
         self.context.set_now(now);
+    }
+
+    /// Finds the rule about the head of the request that follows, see [`Policy::match_headers`], and returns it.
+    #[inline]
+    pub fn match_headers<'h>(
+        &mut self,
+        head: impl FnOnce() -> (Option<&'h [u8]>, Option<&'h [u8]>),
+    ) -> HeaderMatch {
+        self.headers = self.context.policy.match_headers(head);
+        self.headers
+    }
+
+    /// Decides whether a rule drops the current request of the client at the canonical `ip`, before it has shown a peer
+    /// id.
+    pub fn drops(&self, ip: IpAddr) -> bool {
+        self.context.policy.drops(ip, self.headers)
     }
 
     /// Replaces the policy for all later requests.
@@ -80,7 +100,8 @@ impl Responder {
     }
 
     /// Answers an announce by the client at the canonical `ip`: the client joins, refreshes or leaves the swarm of
-    /// its own family. A client with addresses of both families announces from each.
+    /// its own family. A client with addresses of both families announces from each. Writes nothing if a rule drops the
+    /// announce: the connection is then to be closed.
     pub fn announce(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         self.context.tally.request(family, Kind::Announce);
@@ -118,7 +139,7 @@ impl Responder {
     }
 
     /// Answers a scrape of named torrents by the client at the canonical `ip`. Refuses a scrape of all torrents, see
-    /// [`is_full_scrape`](Self::is_full_scrape).
+    /// [`is_full_scrape`](Self::is_full_scrape). Writes nothing if a rule drops the scrape.
     pub fn scrape(&mut self, ip: IpAddr, url: Url<'_>, now: Now, body: &mut Vec<u8>) {
         let family = Family::of(ip);
         let kind = if names_torrents(url.query) { Kind::Scrape } else { Kind::FullScrape };
@@ -134,8 +155,8 @@ impl Responder {
         let admitted = match kind {
             Kind::FullScrape => Err(Refusal::FullScrapeOff.into()),
             _ => {
-                let request =
-                    ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
+                let (protocol, shown, headers) = (Protocol::Http, Shown::Url(url), self.headers);
+                let request = ScrapeRequest { protocol, ip, torrents, shown, headers };
                 self.context.policy.admit_scrape(&request, self.context.pace, now)
             }
         };
@@ -167,8 +188,8 @@ impl Responder {
     /// Decides about a scrape of all torrents by the client at the canonical `ip`. The error says why the scrape is
     /// refused.
     pub fn admit_full_scrape(&self, ip: IpAddr, url: Url<'_>, now: Now) -> Result<(), Refused> {
-        let torrents = Torrents::All;
-        let request = ScrapeRequest { protocol: Protocol::Http, ip, torrents, shown: Shown::Url(url) };
+        let (protocol, shown, headers) = (Protocol::Http, Shown::Url(url), self.headers);
+        let request = ScrapeRequest { protocol, ip, torrents: Torrents::All, shown, headers };
         self.context.policy.admit_scrape(&request, self.context.pace, now)
     }
 
@@ -230,8 +251,8 @@ impl Responder {
 
     /// Decides whether the client at the canonical `ip` may download the published deny list or statistics. The error
     /// says why the download is refused.
-    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        self.context.policy.admit_download(ip, now)
+    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refused> {
+        self.context.policy.admit_download(ip, self.headers, now)
     }
 
     /// Begins the published deny list for the client at the canonical `ip`, if it is published.
@@ -250,13 +271,17 @@ impl Responder {
         self.log(Some(ip), Kind::Statistics, Outcome::Ok, |_| bytes);
     }
 
-    /// Refuses a request that a person made, with a text for people.
-    pub fn refuse_page(&mut self, ip: IpAddr, kind: Kind, refusal: Refusal, body: &mut Vec<u8>) {
-        self.context.tally.request(Family::of(ip), kind);
-        self.context.tally.reply(Family::of(ip), kind, Outcome::Refused(refusal));
+    /// Refuses a request that a person made, with a text for people. Writes nothing if a rule drops the request.
+    pub fn refuse_page(&mut self, ip: IpAddr, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
+        let (refused, family) = (refused.into(), Family::of(ip));
+        let refusal = refused.refusal;
+        self.context.tally.request(family, kind);
         let before = body.len();
-        body.extend_from_slice(refusal.message().as_bytes());
-        body.push(b'\n');
+        self.context.tally.reply(family, kind, Outcome::Refused(refusal));
+        if refusal != Refusal::Dropped {
+            body.extend_from_slice(self.context.policy.message(refused).as_bytes());
+            body.push(b'\n');
+        }
         self.log(Some(ip), kind, Outcome::Refused(refusal), |_| body.len() - before);
     }
 
@@ -296,6 +321,7 @@ impl Responder {
             numwant: announce.numwant,
             shown: Shown::Url(url),
             drawn: self.context.gate.draw(),
+            headers: self.headers,
             ..Request::new(Protocol::Http, ip, &announce.info_hash)
         };
         let decision = self.context.policy.admit(&request, now)?;
@@ -318,7 +344,7 @@ impl Responder {
         if context.sampler.is_due() {
             context.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
         }
-        let interval_s = context.interval_s();
+        let interval_s = context.ruled_interval_s(decision.interval_s);
         let reply = AnnounceReply {
             complete: given.counts.seeders,
             downloaded: given.counts.completed,
@@ -387,8 +413,10 @@ impl Responder {
     fn fail(&mut self, family: Family, kind: Kind, refused: impl Into<Refused>, body: &mut Vec<u8>) {
         let refused = refused.into();
         let refusal = refused.refusal;
-        let retry_in = self.context.policy.retry_in_minutes(refused).map(RetryIn::Minutes);
-        reply::failure(self.context.policy.message(refused), retry_in, body);
+        if refusal != Refusal::Dropped {
+            let retry_in = self.context.policy.retry_in_minutes(refused).map(RetryIn::Minutes);
+            reply::failure(self.context.policy.message(refused), retry_in, body);
+        }
         self.context.tally.reply(family, kind, Outcome::Refused(refusal));
     }
 }

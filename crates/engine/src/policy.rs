@@ -17,8 +17,9 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_access::Access;
-use shoal_access::networks::NetworkTable;
+use shoal_access::networks::{Answer, NetworkTable};
 use shoal_access::ports::PortSet;
+use shoal_access::rules::{HeaderMatch, Verdict};
 use shoal_access::token::Url;
 use shoal_base::metrics::labels;
 use shoal_base::{Action, Event, InfoHash, PeerId};
@@ -59,7 +60,7 @@ pub struct Policy {
     access: Option<Arc<Access>>,
     /// Whether the lists permit every torrent that has a swarm in the store.
     permits_swarms: bool,
-    /// What is out of service, if anything is.
+    /// The parts of the service that are suspended, if there are any.
     suspension: Option<Arc<Suspension>>,
     limits: Option<Limits>,
     tokens: Option<Arc<Tokens>>,
@@ -92,6 +93,8 @@ pub struct Request<'r> {
     pub numwant: Option<i64>,
     /// The part of the request that may hold a token.
     pub shown: Shown<'r>,
+    /// The rule about the head of the request, see [`Policy::match_headers`].
+    pub headers: HeaderMatch,
     /// Whether the front end calls [`Policy::check_torrent`] itself if the torrent has no swarm, provided that the
     /// policy [permits all swarms](Policy::permits_swarms). The front end looks for the swarm anyway, which saves
     /// most look-ups in lists.
@@ -103,8 +106,8 @@ pub struct Request<'r> {
 impl<'r> Request<'r> {
     /// Returns a regular update with no optional field. A front end sets the fields of its protocol, so that a new
     /// field concerns only the protocols that send it.
-    pub const fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
-        let (event, shown) = (Event::Update, Shown::Nothing);
+    pub fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
+        let (event, shown, headers) = (Event::Update, Shown::Nothing, HeaderMatch::default());
         Self {
             protocol,
             ip,
@@ -115,6 +118,7 @@ impl<'r> Request<'r> {
             left_bytes: None,
             numwant: None,
             shown,
+            headers,
             is_torrent_checked_later: false,
             drawn: 1,
         }
@@ -132,6 +136,16 @@ pub struct ScrapeRequest<'r> {
     pub torrents: Torrents<'r>,
     /// The part of the request that may hold a token.
     pub shown: Shown<'r>,
+    /// The rule about the head of the request.
+    pub headers: HeaderMatch,
+}
+
+/// The parts of a request that rules are about.
+#[derive(Clone, Copy)]
+struct Said<'r> {
+    ip: IpAddr,
+    headers: HeaderMatch,
+    peer_id: Option<&'r PeerId>,
 }
 
 /// The torrents of a scrape.
@@ -153,6 +167,8 @@ pub struct Decision {
     /// Whether the peer enters the swarm. A peer that accepts no connections can still open some. It gets peers and
     /// counts but enters no swarm, because no peer could reach it.
     pub registers: bool,
+    /// The interval of a rule in seconds, in place of the usual one.
+    pub interval_s: Option<u32>,
 }
 
 /// The time until clients should announce again. The random part keeps them from announcing at the same time.
@@ -447,10 +463,11 @@ impl Policy {
     /// token, and may have any peer id, any port, and any address outside of networks that are not served.
     #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
-        self.receive(request.ip, request.protocol, request.drawn, now)?;
+        let said = Said { ip: request.ip, headers: request.headers, peer_id: request.peer_id };
+        let interval_s = self.receive(said, request.protocol, request.drawn, now)?;
         let action = action(request.event, request.left_bytes);
         if action == Action::Stop {
-            return Ok(Decision { action, peers_wanted: 0, registers: true });
+            return Ok(Decision { action, peers_wanted: 0, registers: true, interval_s });
         }
         if address::is_nowhere(request.ip) {
             return Err(Refusal::UnusableAddress.into());
@@ -459,7 +476,7 @@ impl Policy {
         let may_register = self.is_plain || self.apply_rules(&{ *request }, now)?;
         let registers = may_register && request.port != Some(0);
         let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
-        Ok(Decision { action, peers_wanted, registers })
+        Ok(Decision { action, peers_wanted, registers, interval_s })
     }
 
     /// Applies the rules of the operator to an announce. Returns whether its peer may be handed out. Not inlined, so that
@@ -487,15 +504,25 @@ impl Policy {
         Ok(may_register)
     }
 
-    /// Decides whether a request of a client at this canonical address is served at all. The request counts as often as
-    /// `drawn` says, or once if its source is counted exactly.
+    /// Decides whether a request is served at all. Returns the interval of a rule in seconds, if one applies. The request
+    /// counts as often as `drawn` says, or once if its source is counted exactly.
     #[inline]
-    fn receive(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> Result<(), Refusal> {
-        if !self.is_plain {
-            self.check_network(ip)?;
+    fn receive(
+        &self,
+        said: Said<'_>,
+        protocol: Protocol,
+        drawn: u32,
+        now: Now,
+    ) -> Result<Option<u32>, Refused> {
+        let interval_s = match &self.access {
+            Some(access) if !self.is_plain => self.apply_request_rules(access, said)?,
+            _ => None,
+        };
+        let weight = self.limits.as_ref().map_or(0, |limits| limits.weight(said.ip, protocol, drawn, now));
+        if weight > 0 {
+            self.count(said.ip, protocol, weight, now)?;
         }
-        let weight = self.limits.as_ref().map_or(0, |limits| limits.weight(ip, protocol, drawn, now));
-        if weight == 0 { Ok(()) } else { self.count(ip, protocol, weight, now) }
+        Ok(interval_s)
     }
 
     /// Counts a request of a source for `weight` requests. Only these requests pass the rules that count. Not inlined, since
@@ -511,6 +538,54 @@ impl Policy {
         }
     }
 
+    /// Applies the lists of networks and the rules about what requests say. Not inlined, so that trackers without any pay
+    /// nothing for them.
+    #[inline(never)]
+    fn apply_request_rules(&self, access: &Access, said: Said<'_>) -> Result<Option<u32>, Refused> {
+        let answer = answer(access, said.ip);
+        if answer == Answer::Denied {
+            return Err(Refusal::NetworkDenied.into());
+        }
+        let Some(rules) = &access.rules else { return Ok(None) };
+        match rules.judge(answer, said.headers, said.peer_id, || self.is_exempt(said.ip)) {
+            Verdict::Served(interval_s) => Ok(interval_s),
+            Verdict::Refused(by, reason) => {
+                Err(Refused { refusal: by.into(), reason: reason.map(Words::Rule) })
+            }
+            Verdict::Dropped => Err(Refusal::Dropped.into()),
+        }
+    }
+
+    /// Finds the rule about a request over HTTP, if any is about a part of its head. `head` returns its host and its
+    /// User-Agent, and is only called if rules are about these.
+    #[inline]
+    pub fn match_headers<'h>(
+        &self,
+        head: impl FnOnce() -> (Option<&'h [u8]>, Option<&'h [u8]>),
+    ) -> HeaderMatch {
+        match self.access().and_then(|access| access.rules.as_deref()) {
+            Some(rules) if rules.reads_headers() => {
+                let (host, user_agent) = head();
+                rules.match_headers(host, user_agent)
+            }
+            _ => HeaderMatch::default(),
+        }
+    }
+
+    /// Returns the interval of the rule about an admitted announce over UDP, in seconds.
+    pub(crate) fn rule_interval_s(&self, ip: IpAddr, peer_id: &PeerId) -> Option<u32> {
+        let access = self.access()?;
+        access.rules.as_ref()?.interval_s(answer(access, ip), peer_id)
+    }
+
+    /// Returns whether a rule drops everything from a canonical address, before it has shown a peer id. `headers` is
+    /// the rule about the head of its request.
+    pub fn drops(&self, ip: IpAddr, headers: HeaderMatch) -> bool {
+        let Some(access) = &self.access else { return false };
+        let rules = access.rules.as_ref();
+        rules.is_some_and(|rules| rules.drops(answer(access, ip), headers, || self.is_exempt(ip)))
+    }
+
     /// Decides whether a torrent is served to any client. The error says why it is not.
     pub fn check_torrent(&self, info_hash: &InfoHash) -> Result<(), Refused> {
         self.access.as_ref().map_or(Ok(()), |access| check_access(access, info_hash))
@@ -523,17 +598,29 @@ impl Policy {
         self.check_torrent(info_hash)
     }
 
-    /// Checks the lists for the network of a peer at a canonical address.
+    /// Returns whether neither a list nor a rule refuses the network of a canonical address.
+    pub fn serves_network(&self, ip: IpAddr) -> bool {
+        self.check_network(ip).is_ok()
+    }
+
+    /// Checks the lists and the rules for the network of a peer at a canonical address.
     #[inline(never)]
     pub(crate) fn check_network(&self, ip: IpAddr) -> Result<(), Refusal> {
-        self.access.as_ref().map_or(Ok(()), |access| check_network(access, ip))
+        let Some(access) = &self.access else { return Ok(()) };
+        let answer = answer(access, ip);
+        let is_refused = || access.rules.as_ref().is_some_and(|rules| rules.refuses_network(answer));
+        if answer == Answer::Denied || (is_refused() && !self.is_exempt(ip)) {
+            return Err(Refusal::NetworkDenied);
+        }
+        Ok(())
     }
 
     /// Decides about a scrape at the pace of the worker. Torrents that are not served have no swarm, so their counts
     /// are zeros without a rule. The error says why the client may not know the counts. Only HTTP can carry the counts
     /// of all torrents.
     pub fn admit_scrape(&self, request: &ScrapeRequest<'_>, pace: Pace, now: Now) -> Result<(), Refused> {
-        self.receive(request.ip, request.protocol, 1, now)?;
+        let said = Said { ip: request.ip, headers: request.headers, peer_id: None };
+        self.receive(said, request.protocol, 1, now)?;
         if let Some(suspension) = &self.suspension {
             suspension.check(request.protocol, request.ip)?;
         }
@@ -545,18 +632,19 @@ impl Policy {
         if pace.overload() >= shed_from {
             return Err(Refusal::Overloaded.into());
         }
-        match &self.tokens {
-            Some(tokens) => {
-                let outcome = tokens.check_scrape(request.shown, request.ip, request.torrents, now);
-                Ok(outcome.inspect_err(|refusal| self.observe_token(*refusal, request.ip, now))?)
-            }
-            None => Ok(()),
+        if let Some(tokens) = &self.tokens
+            && let Err(refusal) = tokens.check_scrape(request.shown, request.ip, request.torrents, now)
+        {
+            self.observe_token(refusal, request.ip, now);
+            return Err(refusal.into());
         }
+        Ok(())
     }
 
     /// Decides about a download of the published deny list. The error says why the client may not have it.
-    pub fn admit_download(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
-        self.receive(ip, Protocol::Http, 1, now)
+    pub fn admit_download(&self, ip: IpAddr, headers: HeaderMatch, now: Now) -> Result<(), Refused> {
+        self.receive(Said { ip, headers, peer_id: None }, Protocol::Http, 1, now)?;
+        Ok(())
     }
 
     /// Returns the interval of a protocol at the pace of the worker. Without jitter, every client gets the same
@@ -576,6 +664,11 @@ impl Policy {
         };
         let longest_s = raised_s.saturating_add(terms.interval_jitter_s).max(terms.permitted_s());
         Interval { least_s, jitter_s: longest_s - least_s }
+    }
+
+    /// Returns the interval of a rule, with the usual jitter of a protocol. Load does not change it.
+    pub(crate) fn interval_of_rule(&self, protocol: Protocol, seconds: u32) -> Interval {
+        Interval { least_s: seconds, jitter_s: self.terms(protocol).interval_jitter_s }
     }
 
     /// Returns the number of seconds that a client must wait in any case, if the operator has set one. It grows with
@@ -647,10 +740,10 @@ fn apply_rules(access: &Access, request: &Request<'_>) -> Result<bool, Refused> 
     Ok(!access.ports_deny.as_deref().is_some_and(is_denied))
 }
 
-/// Applies the operator's lists of networks.
-fn check_network(access: &Access, ip: IpAddr) -> Result<(), Refusal> {
-    let is_denied = access.networks.as_ref().is_some_and(|networks| !networks.serves(ip));
-    if is_denied { Err(Refusal::NetworkDenied) } else { Ok(()) }
+/// Looks an address up in the table of networks. Not inlined either.
+#[inline(never)]
+fn answer(access: &Access, ip: IpAddr) -> Answer {
+    access.networks.as_ref().map_or(Answer::Served, |networks| networks.answer(ip))
 }
 
 fn check_access(access: &Access, info_hash: &InfoHash) -> Result<(), Refused> {
@@ -710,6 +803,11 @@ mod tests {
             left_bytes: Some(1),
             ..Request::new(Protocol::Udp, "192.0.2.1".parse().unwrap(), &InfoHash([1; 20]))
         }
+    }
+
+    fn scrape(protocol: Protocol, torrents: Torrents<'_>) -> ScrapeRequest<'_> {
+        let headers = HeaderMatch::default();
+        ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing, headers }
     }
 
     #[test]
@@ -803,8 +901,7 @@ mod tests {
                 let served = Request { ip: "192.0.2.2".parse().unwrap(), ..denied };
                 assert!(policy.admit(&served, NOW).is_ok());
             }
-            let torrents = Torrents::Named(&[]);
-            let scrape = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
+            let scrape = scrape(protocol, Torrents::Named(&[]));
             assert_eq!(
                 policy.admit_scrape(&scrape, Pace::default(), NOW),
                 Err(Refusal::NetworkDenied.into())
@@ -874,7 +971,8 @@ mod tests {
             for port in [None, Some(0), Some(6881)] {
                 let ip = ip.parse().unwrap();
                 let leave = Request { ip, port, event: Event::Stopped, numwant: Some(50), ..request() };
-                let decision = Decision { action: Action::Stop, peers_wanted: 0, registers: true };
+                let (action, interval_s) = (Action::Stop, None);
+                let decision = Decision { action, peers_wanted: 0, registers: true, interval_s };
                 assert_eq!(policy.admit(&leave, NOW), Ok(decision));
             }
         }
@@ -888,8 +986,7 @@ mod tests {
             (Protocol::WebTorrent, true, Err(Refusal::FullScrapeOff.into())),
         ] {
             let policy = policy(|config| config.http.full_scrape = full_scrape);
-            let all =
-                ScrapeRequest { protocol, ip: request().ip, torrents: Torrents::All, shown: Shown::Nothing };
+            let all = scrape(protocol, Torrents::All);
             assert_eq!(policy.admit_scrape(&all, Pace::default(), NOW), expected);
             let named = ScrapeRequest { torrents: Torrents::Named(&[InfoHash([1; 20])]), ..all };
             assert_eq!(policy.admit_scrape(&named, Pace::default(), NOW), Ok(()));
@@ -962,8 +1059,7 @@ mod tests {
         let policy = policy(|config| config.http.full_scrape = true);
         let protocol = Protocol::Http;
         let scrape = |torrents, pace| {
-            let request = ScrapeRequest { protocol, ip: request().ip, torrents, shown: Shown::Nothing };
-            policy.admit_scrape(&request, pace, NOW).map_err(|refused| refused.refusal)
+            policy.admit_scrape(&scrape(protocol, torrents), pace, NOW).map_err(|refused| refused.refusal)
         };
         let named = Torrents::Named(&[InfoHash([1; 20])]);
         for (seconds, all_served, named_served) in

@@ -1,6 +1,7 @@
 //! Why a request is refused: the text for the client and the label for the operator.
 
 use shoal_access::Reason;
+use shoal_access::rules::RefusedBy;
 use shoal_access::torrents::Forbidden;
 use shoal_base::metrics::labels;
 use shoal_store::Rejection;
@@ -20,6 +21,14 @@ labels! {
         Banned = "banned",
         /// The operator does not serve clients with such peer ids.
         ClientDenied = "client_denied",
+        /// The operator does not serve clients with such a User-Agent.
+        UserAgentDenied = "user_agent_denied",
+        /// The operator does not serve clients under the host name that they ask for.
+        HostDenied = "host_denied",
+        /// The host name is none of those that the operator serves.
+        HostNotAllowed = "host_not_allowed",
+        /// A rule of the operator drops the request: it gets no reply.
+        Dropped = "dropped",
         /// The torrent is on the operator's deny list.
         TorrentDenied = "torrent_denied",
         /// The operator serves only the torrents of an allow list, and this torrent is not on it.
@@ -120,6 +129,18 @@ impl From<Refusal> for Refused {
     }
 }
 
+impl From<RefusedBy> for Refusal {
+    fn from(by: RefusedBy) -> Self {
+        match by {
+            RefusedBy::UserAgent => Self::UserAgentDenied,
+            RefusedBy::Host => Self::HostDenied,
+            RefusedBy::Client => Self::ClientDenied,
+            RefusedBy::Network => Self::NetworkDenied,
+            RefusedBy::OtherHost => Self::HostNotAllowed,
+        }
+    }
+}
+
 impl From<Forbidden> for Refused {
     fn from(forbidden: Forbidden) -> Self {
         match forbidden {
@@ -155,7 +176,11 @@ impl Refusal {
             Self::PrivateAddress => "private addresses are not served by this tracker",
             Self::NetworkDenied => "your network is not served by this tracker",
             Self::Banned => "your address is banned from this tracker for some time",
-            Self::ClientDenied => "your client is not served by this tracker",
+            Self::ClientDenied | Self::UserAgentDenied => "your client is not served by this tracker",
+            // The policy names the right hosts.
+            Self::HostDenied | Self::HostNotAllowed => "this tracker is not served under that name",
+            // Nothing is sent.
+            Self::Dropped => "",
             Self::TorrentDenied | Self::TorrentNotAllowed => "this torrent is not served by this tracker",
             Self::Draining => "this tracker is about to stop, try again in a minute",
             Self::Paused => "this part of the tracker is paused, try again later",

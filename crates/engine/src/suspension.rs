@@ -1,4 +1,4 @@
-//! What the operator has taken out of service for a time: all announces while the tracker drains, and the requests of
+//! The parts of the service that the operator has suspended: all announces while the tracker drains, and the requests of
 //! single protocols and address families while these are paused.
 //!
 //! Clients that leave are served in any case, so that no swarm hands out peers that are gone. A drain serves scrapes as
@@ -27,7 +27,7 @@ pub struct Pause {
     pub reason: String,
     /// The number of minutes after which clients should try again.
     pub retry_in_minutes: u32,
-    /// Who has paused the part.
+    /// The name of the operator's token that has paused the part.
     pub by: String,
     /// When, in seconds since 1970.
     pub since_unix_s: u64,
@@ -121,6 +121,8 @@ mod tests {
     use shoal_base::{Event, InfoHash};
     use shoal_config::Config;
 
+    use shoal_access::rules::HeaderMatch;
+
     use super::*;
     use crate::Now;
     use crate::pace::Pace;
@@ -140,7 +142,8 @@ mod tests {
             let request = Request { event, ..Request::new(protocol, ip, &InfoHash([1; 20])) };
             policy.admit(&request, Now::default()).map(drop)
         };
-        let scrape = ScrapeRequest { protocol, ip, torrents: Torrents::Named(&[]), shown: Shown::Nothing };
+        let (torrents, shown, headers) = (Torrents::Named(&[]), Shown::Nothing, HeaderMatch::default());
+        let scrape = ScrapeRequest { protocol, ip, torrents, shown, headers };
         let scraped = policy.admit_scrape(&scrape, Pace::default(), Now::default());
         [announce(Event::Started), scraped, announce(Event::Stopped)].map(|outcome| {
             let refused = outcome.err()?;

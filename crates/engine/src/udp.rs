@@ -14,6 +14,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
+use shoal_access::rules::HeaderMatch;
 use shoal_access::torrents::TorrentLists;
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
 use shoal_base::{Action, Event, InfoHash, PeerV4, PeerV6};
@@ -151,6 +152,10 @@ impl Responder {
         match wire::Request::decode(exchange.request) {
             Ok(wire::Request::Connect { transaction_id }) => {
                 let query = front.count(family, Kind::Connect, transaction_id);
+                if front.context.policy.drops(ip, HeaderMatch::default()) {
+                    front.context.tally.drop(family, Drop::Rule);
+                    return front.log_refused(exchange, Refusal::Dropped);
+                }
                 // An error would be larger than the request.
                 if front.context.policy.limit(ip, Activity::UdpConnect, now).is_err() {
                     front.context.tally.drop(family, Drop::RateLimited);
@@ -183,7 +188,8 @@ impl Responder {
                 let torrents = Torrents::Named(info_hashes);
                 // BEP 41 extends announces only.
                 let shown = Shown::Nothing;
-                let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents, shown };
+                let headers = HeaderMatch::default();
+                let scrape = ScrapeRequest { protocol: Protocol::Udp, ip, torrents, shown, headers };
                 let verified = front.verify(ip, connection_id, now).map_err(Refused::from);
                 match verified
                     .and_then(|()| front.context.policy.admit_scrape(&scrape, front.context.pace, now))
@@ -241,7 +247,8 @@ impl Responder {
         announce: &Announce,
         decision: Decision,
     ) {
-        let Decision { action, peers_wanted, registers } = decision;
+        let Decision { action, peers_wanted, registers, interval_s } = decision;
+        let is_ruled = interval_s.is_some();
         // Peers that do not fit the reply are not worth a prefetch.
         let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
         let (sample_seed, port) = (self.front.context.rng.u64(..), announce.port.get());
@@ -250,11 +257,21 @@ impl Responder {
         match ip {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
-                self.v4.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
+                self.v4.push(
+                    place,
+                    index,
+                    query,
+                    Work::Announce { announce, registers, joins, is_ruled, sample_seed },
+                );
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
-                self.v6.push(place, index, query, Work::Announce { announce, registers, joins, sample_seed });
+                self.v6.push(
+                    place,
+                    index,
+                    query,
+                    Work::Announce { announce, registers, joins, is_ruled, sample_seed },
+                );
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Which sources earn a ban by what they do.
 //!
 //! Each cause has a bucket for each source among those of the limits ([`SourceRates`]): an IPv4 address, and the IPv6
-//! /64, /56 and /48, of which wider ones hold more. What a source does takes tokens. A source whose bucket is empty is a
+//! /64, /56 and /48, of which wider ones hold more. Each offence takes a token. A source whose bucket is empty is a
 //! suspect, and the thread of the lists bans it. A wider network is the suspect only if several of its sources have
 //! emptied its bucket together, so a neighbour in the next /64 is not banned with the source.
 //!

@@ -22,6 +22,7 @@ use core::fmt::Write;
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_access::rules::HeaderMatch;
 use shoal_base::transport::stream::Handle;
 use shoal_base::{Action, Counts, InfoHash, PeerChange, Presence};
 use shoal_config::Config;
@@ -41,7 +42,7 @@ use crate::context::Context;
 use crate::counter::{Kind, Loss, Outcome};
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
-use crate::refusal::Refusal;
+use crate::refusal::{Refusal, Refused};
 use crate::tokens::{Shown, SocketToken};
 use crate::udp::SCRAPE_HASHES_MAX;
 use crate::watch::Sighting;
@@ -59,6 +60,8 @@ pub struct Responder {
 pub enum Disconnection {
     /// The client leaves more replies unread than may be queued.
     RepliesUnread,
+    /// A rule drops the client's request, which gets no reply.
+    Dropped,
     /// The client's announce was refused because the tracker drains. It announces to another tracker on a new
     /// connection.
     Draining,
@@ -84,6 +87,8 @@ struct Inner {
     is_reply_lost: bool,
     /// Whether the current message was refused because the tracker drains.
     is_draining: bool,
+    /// Whether a rule drops the current message.
+    is_dropped: bool,
     reply_bytes: usize,
 }
 
@@ -103,6 +108,7 @@ impl Responder {
             error_text: String::new(),
             is_reply_lost: false,
             is_draining: false,
+            is_dropped: false,
             reply_bytes: 0,
         };
         Self { limits, storage: Storage::default(), inner }
@@ -119,10 +125,10 @@ impl Responder {
         self.inner.context.set_pace(pace);
     }
 
-    /// Registers a client that has connected from the canonical `ip` with this token. It is in no swarm before it
-    /// announces.
-    pub fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken) -> Member {
-        Member::new(handle, ip, self.inner.swarms.source(ip), token)
+    /// Registers a client that has connected from the canonical `ip` with this token, by a request with these header
+    /// fields. It is in no swarm before it announces.
+    pub fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken, headers: HeaderMatch) -> Member {
+        Member::new(handle, ip, self.inner.swarms.source(ip), token, headers)
     }
 
     /// Answers a message of the client at `ip`. Afterwards, all resulting messages are in the outbound queues. Fails
@@ -135,7 +141,7 @@ impl Responder {
         now: Now,
     ) -> Result<(), Disconnection> {
         let Self { limits, storage, inner } = self;
-        (inner.is_reply_lost, inner.is_draining) = (false, false);
+        (inner.is_reply_lost, inner.is_draining, inner.is_dropped) = (false, false, false);
         inner.context.set_now(now);
         if inner.context.drops_banned(ip) {
             return Err(Disconnection::Banned);
@@ -151,6 +157,8 @@ impl Responder {
         }
         if inner.is_reply_lost {
             Err(Disconnection::RepliesUnread)
+        } else if inner.is_dropped {
+            Err(Disconnection::Dropped)
         } else if inner.is_draining {
             Err(Disconnection::Draining)
         } else {
@@ -259,13 +267,11 @@ impl Inner {
         self.context.tally.request(member.family, kind);
         self.context.policy.refresh_socket_token(&mut member.token, ip, now);
         let shown = Shown::Socket(&member.token);
-        let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown };
+        let headers = member.headers;
+        let request = ScrapeRequest { protocol: Protocol::WebTorrent, ip, torrents, shown, headers };
         if let Err(refused) = self.context.policy.admit_scrape(&request, self.context.pace, now) {
-            let action = Some(wire::Action::Scrape);
-            let (policy, outcome) = (Arc::clone(&self.context.policy), Outcome::Refused(refused.refusal));
-            self.queue_text(member, |out| reply::failure(action, None, policy.message(refused), out));
-            self.context.tally.reply(member.family, kind, outcome);
-            return self.log_scrape(ip, kind, outcome, info_hashes);
+            self.refuse(member, kind, (wire::Action::Scrape, None), refused);
+            return self.log_scrape(ip, kind, Outcome::Refused(refused.refusal), info_hashes);
         }
         let mut named = core::mem::take(&mut self.info_hashes);
         named.clear();
@@ -285,6 +291,25 @@ impl Inner {
         self.info_hashes = named;
         self.context.tally.reply(member.family, kind, Outcome::Ok);
         self.log_scrape(ip, kind, Outcome::Ok, info_hashes);
+    }
+
+    /// Answers a message with an error, and counts that. A rule may drop the message, which then has no answer.
+    fn refuse(
+        &mut self,
+        member: &Member,
+        kind: Kind,
+        (action, info_hash): (wire::Action, Option<&InfoHash>),
+        refused: Refused,
+    ) {
+        if refused.refusal == Refusal::Dropped {
+            self.is_dropped = true;
+        } else {
+            let policy = Arc::clone(&self.context.policy);
+            self.queue_text(member, |out| {
+                reply::failure(Some(action), info_hash, policy.message(refused), out);
+            });
+        }
+        self.context.tally.reply(member.family, kind, Outcome::Refused(refused.refusal));
     }
 
     fn log_scrape(&mut self, ip: IpAddr, kind: Kind, outcome: Outcome, info_hashes: &[InfoHash]) {

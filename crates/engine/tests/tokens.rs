@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
+use shoal_access::rules::HeaderMatch;
 use shoal_access::token::{HashKey, KeySet, Url};
 use shoal_base::{Event, InfoHash};
 use shoal_config::{Config, TokensConfig};
@@ -187,12 +188,13 @@ fn a_token_is_good_for_its_own_torrents() {
 fn scrapes_need_a_token_if_the_operator_wants_that_and_full_ones_always_do() {
     let (open, checked) = (usual(), policy(1000, |tokens| tokens.scrapes = true));
     let (all, one) = (token(1), bound(&[HASH]));
+    let headers = HeaderMatch::default();
     let scrape = |policy: &Policy, token: Option<&str>, torrents: Torrents<'_>| {
         let query = token.map(|token| format!("jwt={token}")).unwrap_or_default();
         let shown = Shown::Url(Url { path: b"/scrape", query: query.as_bytes() });
         policy
             .admit_scrape(
-                &ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown },
+                &ScrapeRequest { protocol: Protocol::Http, ip: ip(1), torrents, shown, headers },
                 Pace::default(),
                 at(0),
             )
@@ -211,7 +213,8 @@ fn scrapes_need_a_token_if_the_operator_wants_that_and_full_ones_always_do() {
         assert_eq!(scrape(&open, token.map(String::as_str), torrents), in_open, "{token:?}");
         assert_eq!(scrape(&checked, token.map(String::as_str), torrents), in_checked, "{token:?}");
     }
-    let over_udp = ScrapeRequest { protocol: Protocol::Udp, ip: ip(1), torrents: own, shown: Shown::Nothing };
+    let (protocol, shown) = (Protocol::Udp, Shown::Nothing);
+    let over_udp = ScrapeRequest { protocol, ip: ip(1), torrents: own, shown, headers };
     assert_eq!(open.admit_scrape(&over_udp, Pace::default(), at(0)), Ok(()));
     assert_eq!(checked.admit_scrape(&over_udp, Pace::default(), at(0)), Err(Refusal::TokenMissing.into()));
 }

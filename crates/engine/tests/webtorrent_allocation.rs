@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use shoal_access::rules::HeaderMatch;
 use shoal_base::transport::stream::Handle;
 use shoal_engine::Now;
 use shoal_engine::context::Context;
@@ -57,7 +58,10 @@ impl World {
             let before = shoal_testkit::allocator::allocations();
             let enter = |index| {
                 let ip = IpAddr::V4(Ipv4Addr::from_bits(u32::from(number) << 16 | 0x4d00_0001 | index << 4));
-                (responder.enter(Handle { index, generation: 0 }, ip, SocketToken::default()), ip)
+                {
+                    let (token, headers) = (SocketToken::default(), HeaderMatch::default());
+                    (responder.enter(Handle { index, generation: 0 }, ip, token, headers), ip)
+                }
             };
             let mut members = Vec::with_capacity(CLIENTS as usize);
             members.extend((0..CLIENTS).map(enter));

@@ -6,6 +6,7 @@
 #![allow(missing_docs, reason = "only this workspace uses the crate, and the names say it")]
 
 mod access_networks;
+mod access_owners;
 mod change_cursor;
 mod client_software;
 mod cluster;
@@ -23,6 +24,7 @@ mod webtorrent;
 mod xdp_frame;
 
 pub use access_networks::access_networks;
+pub use access_owners::access_owners;
 pub use change_cursor::change_cursor;
 pub use client_software::client_software;
 pub use cluster::message::{cluster_credit, cluster_deltas, cluster_message, cluster_segment};
@@ -52,6 +54,7 @@ pub type Property = fn(&[u8]);
 /// Every target by the name of its corpus.
 pub const TARGETS: &[(&str, Property)] = &[
     ("access_networks", access_networks),
+    ("access_owners", access_owners),
     ("change_cursor", change_cursor),
     ("client_software", client_software),
     ("cluster_credit", cluster_credit),

@@ -31,7 +31,7 @@ pub(crate) struct ChaosArgs {
     #[arg(long, value_name = "FILE")]
     tracker_file: Option<PathBuf>,
 
-    /// The program of the tracker, such as /opt/opentracker
+    /// The program of the tracker, such as /opt/opentracker; also as NAME=PATH, as in `compare`
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 

@@ -202,7 +202,7 @@ struct ModeArgs {
     print_tracker: Option<String>,
 
     /// Install rivals from package registries into the tools folder: all, or those named
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 0..)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', num_args = 0.., conflicts_with = "trackers")]
     install: Option<Vec<String>>,
 
     /// Write the report of the result in this folder again
@@ -238,7 +238,8 @@ const PRESET: &str = "A named load. UDP: published, published-churn, announces, 
                       each request), https-handshakes (likewise), https-resumption, https-published (10,000 torrents, a \
                       handshake for each announce), and memory: http-idle, https-idle. WebTorrent: webtorrent-tls, \
                       webtorrent, webtorrent-small (offers of 256 B), webtorrent-published (1,020 connections over TLS), \
-                      webtorrent-published-large (49,152), ws-slow-readers (with 1,000 connections that never read), and \
+                      webtorrent-published-large (49,152), webtorrent-desktop and webtorrent-desktop-tls (18,000, each \
+                      with 100 torrents), ws-slow-readers (with 1,000 connections that never read), and \
                       memory: ws-idle, wss-idle";
 
 impl CompareArgs {

@@ -37,7 +37,7 @@ The cases about rules of the operator (lists, limits) run only if an option name
 The suite does no harm to a tracker in use: it uses its own info hashes, and its peers leave. For a tracker that serves \
 listed torrents only, list the output of `--print-info-hashes --seed N URL...`, then test with `--seed N URL...`.
 
-Exit codes: 0 if every tracker was reachable and kept every must, 1 if not, 2 for an invalid command line.";
+Exit codes: 0 if every tracker answered to the end and kept every must, 1 if not, 2 for an invalid command line.";
 
 /// The options of `conform`.
 #[derive(Debug, clap::Args)]
@@ -59,6 +59,9 @@ pub(crate) struct ConformArgs {
     /// Also run the cases that wait for minutes
     #[arg(long)]
     slow: bool,
+    /// Print the verdicts without the messages of the cases that failed
+    #[arg(long, conflicts_with = "json")]
+    summary: bool,
     /// Print the report as JSON
     #[arg(long)]
     json: bool,
@@ -175,7 +178,7 @@ impl ConformArgs {
             let json = serde_json::to_string_pretty(report).context("cannot write the report as JSON")?;
             return terminal::print(&(json + "\n"));
         }
-        terminal::print(&table::report(report, table::is_coloured()))
+        terminal::print(&table::report(report, !self.summary, table::is_coloured()))
     }
 }
 

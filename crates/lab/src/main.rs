@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The laboratory for BitTorrent trackers: load, compare, conform, chaos.
+/// The laboratory for BitTorrent trackers: load, compare, conform, chaos, siege.
 #[derive(Debug, Parser)]
 #[command(name = "shoal-lab", version)]
 struct Arguments {
@@ -37,8 +37,7 @@ enum Command {
     Conform(Box<conform::ConformArgs>),
     /// Restart, kill, stop and damage a tracker under load, and count what is lost
     Chaos(Box<chaos::ChaosArgs>),
-    // A task of developers.
-    #[command(hide = true)]
+    // As for `Load`.
     Siege(siege::SiegeArgs),
     Echo(echo::EchoArgs),
 }

@@ -9,15 +9,15 @@ use shoal_load::{Mix, Popularity, Preset};
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = "The load")]
 pub(crate) struct ShapeArgs {
-    /// A named load: published, published-churn, announces, ten-million
+    /// A named load: published, published-churn and announces (1,000,000 torrents, 2,000,000 peers), ten-million
     #[arg(long, value_name = "NAME", default_value = "published", value_parser = preset)]
     pub(crate) preset: Preset,
 
-    /// The number of torrents
+    /// The number of torrents [default: that of the preset]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     torrents: Option<u32>,
 
-    /// The number of peers, over all torrents
+    /// The number of peers, over all torrents, which fill the tracker first [default: that of the preset]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) peers: Option<u32>,
 

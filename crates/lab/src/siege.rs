@@ -14,7 +14,9 @@ use shoal_trial::write_file;
 use crate::process::{or_usage, raise_open_files_limit};
 use crate::terminal::{note, print};
 
-/// Attacks the tracker at PROGRAM, which the siege starts in its own network, while honest clients use it.
+/// Attack Shoal in a network of its own, while honest clients use it
+///
+/// The siege starts the tracker at PROGRAM and knows its keys, so it can attack Shoal alone.
 ///
 /// Exit codes: 0 if the tracker held against every attack, 1 if one got through, 2 if one could not be run.
 #[derive(Debug, clap::Args)]

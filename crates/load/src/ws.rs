@@ -50,6 +50,9 @@ pub struct WsSettings {
     pub sdp_bytes: usize,
     /// The share of relayed offers that are answered, 0 to 1.
     pub answer_share: f64,
+    /// The average number of announces on a connection of a run, after which it is closed and opened again. 0: only the tracker
+    /// closes connections.
+    pub announces_per_connection: u32,
     /// Additional connections of all workers that are held open and idle, and pinged at the end of a run.
     pub held: usize,
     /// Whether a peer announces itself once on each held connection, and so receives offers.

@@ -42,6 +42,7 @@ fn settings() -> WsSettings {
         offers: 4,
         sdp_bytes: 700,
         answer_share: 0.5,
+        announces_per_connection: 0,
         held: 0,
         held_announce: false,
         slow_readers: 0,
@@ -219,6 +220,17 @@ fn connections_that_are_lost_are_counted_and_opened_again() {
     assert_eq!(report.responses.total() + report.lost, 200, "{report:#?}");
     assert_eq!(made.opened, made.failures.total() - (12 - made.open_at_end), "{report:#?}");
     assert!(report.failure.is_none());
+}
+
+#[test]
+fn connections_are_closed_and_opened_again_after_some_announces() {
+    let settings = WsSettings { announces_per_connection: 5, ..settings() };
+    let (filled, report) = run_with(&settings, |_| {}, Behavior::good());
+    assert_eq!(connections(&filled).opened, 11, "{filled:#?}");
+    let made = connections(&report);
+    assert_eq!((report.responses.announce, report.lost, made.failures.total()), (200, 0, 0), "{report:#?}");
+    // One in five announces, with five deviations.
+    assert!(made.opened.abs_diff(40) < 29 && relays(&report).wrong.total() == 0, "{report:#?}");
 }
 
 #[test]

@@ -111,6 +111,7 @@ fn nothing_is_allocated_per_message() {
         offers: 2,
         sdp_bytes: 2048,
         answer_share: 0.5,
+        announces_per_connection: 0,
         held: 0,
         held_announce: false,
         slow_readers: 0,

@@ -36,9 +36,11 @@ pub fn show_holder(is_udp: bool, port: u16) -> String {
 
 /// Adds the remedy to an error about a socket of datagrams.
 pub fn bind(error: BindError) -> anyhow::Error {
+    let is_family_missing = error.is_family_missing();
     let BindError::Address { addr, ref source, .. } = error else { return anyhow!(error) };
     let port = addr.port();
     match source.kind() {
+        _ if is_family_missing => anyhow!("{error}; leave {addr} out of udp.listen"),
         ErrorKind::AddrInUse => anyhow!(
             "{error}; stop it (`{}` shows what it is) or set udp.listen to another port",
             show_holder(true, port)
@@ -56,6 +58,9 @@ pub fn bind(error: BindError) -> anyhow::Error {
 /// Adds the remedy to an error about a listener.
 pub fn listen(error: &ListenError) -> anyhow::Error {
     match (&error.address, error.kind()) {
+        (ListenAddress::Tcp(addr), _) if error.is_family_missing() => {
+            anyhow!("{error}; leave {addr} out of http.listen or tls.listen")
+        }
         (ListenAddress::Tcp(addr), ErrorKind::AddrInUse) => anyhow!(
             "{error}; stop it (`{}` shows what it is) or set http.listen or tls.listen to another port",
             show_holder(false, addr.port())
@@ -125,6 +130,11 @@ mod tests {
             let advice = advice_on(kind);
             assert!(advice.contains("192.0.2.1:80") && advice.contains("udp.listen"), "{advice}");
         }
+        // EAFNOSUPPORT of asm-generic/errno.h, as on a host that was booted with ipv6.disable=1.
+        let source = std::io::Error::from_raw_os_error(97);
+        let missing = BindError::Address { addr: "[::]:80".parse().unwrap(), doing: "socket", source };
+        let advice = bind(missing).to_string();
+        assert!(advice.ends_with("this host has no IPv6; leave [::]:80 out of udp.listen"), "{advice}");
     }
 
     #[test]

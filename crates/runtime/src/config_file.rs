@@ -49,6 +49,19 @@ pub fn read(path: Option<&Path>) -> Result<Config, Failure> {
     Ok(shoal_config::read_with(Some(file), std::env::vars_os(), overrides(None))?)
 }
 
+/// Where the package has the configuration of the service.
+pub const USUAL: &str = "/etc/shoal/shoal.toml";
+
+/// Returns the configuration of the service, if this user may read it.
+pub fn usual() -> Option<&'static Path> {
+    File::open(USUAL).is_ok().then_some(Path::new(USUAL))
+}
+
+/// Like [`read`] for the commands that work beside a tracker: without a path, they read the configuration of the service.
+pub fn read_or_usual(path: Option<&Path>) -> Result<Config, Failure> {
+    read(path.or(usual()))
+}
+
 /// Reads the configuration of a tracker that runs with `running` once more. Without a file, or with only the pipe from
 /// which the tracker was started, the file's part is unchanged.
 ///

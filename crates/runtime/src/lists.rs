@@ -19,6 +19,7 @@ mod linked;
 mod list;
 pub mod networks;
 pub mod operations;
+pub mod owners;
 mod publish;
 mod shared;
 pub mod torrents;
@@ -33,9 +34,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use shoal_access::budget::Budget;
 use shoal_access::clients::ClientLists;
 use shoal_access::ports::PortSet;
+use shoal_access::rules::{NamedNetworks, RuleSet};
 use shoal_access::torrents::{Publication, PublishedFields, TorrentLists, TorrentTable};
 use shoal_access::{Access, HashKey};
-use shoal_config::{AccessConfig, BlocklistField, Config};
+use shoal_config::{AccessConfig, BlocklistField, Config, HostName};
 
 pub use self::audit::Author;
 use self::bans::automatic::is_automatic;
@@ -43,13 +45,14 @@ use self::bans::{Ban, Bans};
 use self::changes::SourceChange;
 pub use self::control::{ListControl, ListEntry, ListSources, SourceState};
 pub use self::counters::{BanCounters, ListCounter, ListCounters, SourceCounter};
-use self::entries::{Build, Entries};
+use self::entries::{Build, Entries, Reading};
 use self::fetches::{Fetched, Fetches, UrlContent};
 pub(crate) use self::file::Seen;
 use self::large::LargeFile;
 use self::list::{List, Place};
 use self::networks::Networks;
 pub use self::operations::Which;
+use self::owners::Owners;
 pub use self::publish::Publisher;
 use self::shared::SharedLists;
 pub use self::shared::{BY_BYTES_MAX, SharedEntries, SharedError, SharedTables, SharedTorrent, is_line};
@@ -66,6 +69,7 @@ pub struct Lists {
     torrents_deny: List<Torrents>,
     networks_allow: List<Networks>,
     networks_deny: List<Networks>,
+    geoip: List<Owners>,
     bans: Bans,
     /// The entries that all nodes of a cluster share.
     shared: SharedLists,
@@ -77,7 +81,12 @@ pub struct Lists {
     counters: Arc<ListCounters>,
     /// Wakes the thread that watches the files.
     bell: Option<Bell>,
+    /// The last configuration.
+    access: AccessConfig,
 }
+
+/// The key of the tables of the owners of networks.
+const GEOIP: &str = "geoip";
 
 /// The kinds of lists that have changed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,11 +100,12 @@ impl Lists {
     pub fn new(key: HashKey, budget: Budget) -> Self {
         let counters = ListCounters::new(&budget);
         Self {
-            build: Build { key, budget },
+            build: Build::new(key, budget),
             torrents_allow: List::new("torrents_allow"),
             torrents_deny: List::new("torrents_deny"),
             networks_allow: List::new("networks_allow"),
             networks_deny: List::new("networks_deny"),
+            geoip: List::new(GEOIP),
             bans: Bans::default(),
             shared: SharedLists::default(),
             next_ban_end: Arc::new(AtomicU64::new(u64::MAX)),
@@ -103,6 +113,7 @@ impl Lists {
             publication: (None, None),
             counters: Arc::new(counters),
             bell: None,
+            access: AccessConfig::default(),
         }
     }
 
@@ -127,6 +138,11 @@ impl Lists {
         self.torrents_deny.configure(&access.torrents_deny);
         self.networks_allow.configure(&access.networks_allow);
         self.networks_deny.configure(&access.networks_deny);
+        if self.build.named.replace(NamedNetworks::of(&access.rules)) {
+            self.geoip = List::new(GEOIP);
+            self.fetches.forget(GEOIP);
+        }
+        self.geoip.configure(&access.geoip);
         self.bans.automatic.configure(config, clock::unix_s());
         self.bans.configure(config.bans_file().as_deref(), clock::unix_s());
         let mut large = Vec::new();
@@ -140,20 +156,27 @@ impl Lists {
         read_copies(&mut self.torrents_deny, &self.fetches, &build);
         read_copies(&mut self.networks_allow, &self.fetches, &build);
         read_copies(&mut self.networks_deny, &self.fetches, &build);
+        read_copies(&mut self.geoip, &self.fetches, &build);
         self.fetches.end_configuration();
         self.count_faulty();
         let mut sources: Vec<_> =
             self.torrents_allow.counters().chain(self.torrents_deny.counters()).collect();
         sources.extend(self.networks_allow.counters().chain(self.networks_deny.counters()));
+        sources.extend(self.geoip.counters());
         self.counters.set_sources(sources);
         self.publication.0 = published_fields(access);
+        let hosts = access.hosts_allow.iter().map(HostName::as_str);
+        let set = RuleSet::new(&access.rules, hosts, self.counters.rule_counters());
         let mut rules = Access {
+            rules: (!set.is_empty()).then(|| Arc::new(set)),
             clients: Some(ClientLists::new(&access.clients_allow, &access.clients_deny))
                 .filter(|clients| !clients.serve_all())
                 .map(Arc::new),
             ports_deny: (!access.ports_deny.is_empty()).then(|| Arc::new(PortSet::new(&access.ports_deny))),
             ..Access::default()
         };
+        owners::warn_of_exempt(config);
+        self.access = access.clone();
         self.apply(Changes { torrents: true, networks: true }, &mut rules);
         rules
     }
@@ -166,7 +189,8 @@ impl Lists {
         let torrents = self.torrents_deny.read_files(retry, &build, large)
             | self.torrents_allow.read_files(retry, &build, large);
         let networks = self.networks_deny.read_files(retry, &build, large)
-            | self.networks_allow.read_files(retry, &build, large);
+            | self.networks_allow.read_files(retry, &build, large)
+            | self.geoip.read_files(retry, &build, large);
         self.count_faulty();
         Changes { torrents, networks }
     }
@@ -189,6 +213,16 @@ impl Lists {
                 let list = if is_allow { &mut self.networks_allow } else { &mut self.networks_deny };
                 changes.networks = list.take_read(place, reading);
             }
+            Fetched::Owners(reading) => {
+                // The rules may name other networks since the reading has begun. Then the table is read again anyway.
+                let named = self.build.named.get();
+                let is_stale = |reading: &Option<Reading<Owners>>| {
+                    reading.as_ref().is_some_and(|reading| !reading.entries.is_of(&named))
+                };
+                if !reading.as_ref().is_ok_and(is_stale) {
+                    changes.networks = self.geoip.take_read(place, reading);
+                }
+            }
         }
         self.count_faulty();
         changes
@@ -210,7 +244,8 @@ impl Lists {
             let next_end = self.bans.next_end().min(self.shared.bans.next_end());
             self.next_ban_end.store(next_end, Ordering::Relaxed);
             let bans = self.bans.networks().chain(self.shared.bans.networks());
-            rules.networks = networks::table(&self.networks_allow, &self.networks_deny, bans).map(Arc::new);
+            let lists = (&self.networks_allow, &self.networks_deny, &self.geoip);
+            rules.networks = owners::table(lists, bans, &self.access).map(Arc::new);
             let shared = self.shared.bans.all().iter().filter(|ban| is_automatic(ban));
             rules.bans = self.bans.automatic.table(shared, clock::unix_s()).map(Arc::new);
             self.counters.bans.active.set(self.bans.automatic.active_count() as u64);
@@ -253,13 +288,14 @@ impl Lists {
         self.torrents_deny.forget_times();
         self.networks_allow.forget_times();
         self.networks_deny.forget_times();
+        self.geoip.forget_times();
     }
 
     /// Returns the state of every source.
     fn sources(&self) -> impl Iterator<Item = SourceState> {
         let torrents = self.torrents_allow.states().chain(self.torrents_deny.states());
         let networks = self.networks_allow.states().chain(self.networks_deny.states());
-        torrents.chain(networks).chain(self.shared.states())
+        torrents.chain(networks).chain(self.geoip.states()).chain(self.shared.states())
     }
 
     /// Logs what has changed since the last call.
@@ -288,15 +324,17 @@ impl Lists {
         directories.append(&mut self.torrents_deny.directories());
         directories.append(&mut self.networks_allow.directories());
         directories.append(&mut self.networks_deny.directories());
+        directories.append(&mut self.geoip.directories());
         directories
     }
 
     fn count_faulty(&self) {
-        let [networks_allow, networks_deny] = &self.counters.faulty_networks;
+        let [networks_allow, networks_deny, geoip] = &self.counters.faulty_networks;
         self.counters.allow.faulty_sources.set(self.torrents_allow.faulty());
         self.counters.deny.faulty_sources.set(self.torrents_deny.faulty());
         networks_allow.set(self.networks_allow.faulty());
         networks_deny.set(self.networks_deny.faulty());
+        geoip.set(self.geoip.faulty());
     }
 
     fn count_torrents(&self, rules: &Access) {

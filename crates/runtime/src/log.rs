@@ -111,11 +111,6 @@ pub fn begin(settings: &shoal_config::LogConfig, join_sandbox: fn() -> bool) -> 
     Log { guard: Some(guard), filter }
 }
 
-/// Starts the log of a command, which ends soon and may wait for standard error. Must be called once.
-pub fn begin_for_command(settings: &shoal_config::LogConfig) {
-    begin_with(settings, stderr);
-}
-
 fn begin_with(
     settings: &shoal_config::LogConfig,
     writer: impl for<'w> MakeWriter<'w> + Send + Sync + 'static,

@@ -41,6 +41,8 @@ labels! {
         Unnamed = "unnamed",
         /// Declined, because the source has its maximum of WebSockets.
         Limit = "limit",
+        /// Not answered, because a rule drops it.
+        Dropped = "dropped",
         /// Declined, because the source asks too often.
         RateLimited = "rate_limited",
         /// Declined, because too many tokens of this source, or of all, need verification.

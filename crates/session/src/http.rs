@@ -18,7 +18,6 @@ use shoal_engine::limits::Activity;
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::refusal::Refusal;
-use shoal_engine::tokens::SocketToken;
 use shoal_wire::http::date::Date;
 use shoal_wire::http::head::{self, Body, HeaderStorage, Method, RequestHead};
 use shoal_wire::http::reply::ScrapeFormat;
@@ -36,6 +35,7 @@ use crate::settings::SessionSettings;
 use crate::source::{ClientSource, NoClient};
 use crate::statistics::{self, Document, Statistics, StatisticsPath};
 use crate::upgrade::{self, Upgrade};
+use crate::websocket::Opened;
 
 /// Maximum number of full scrapes and lists that a worker writes at the same time. Each holds about half a mebibyte
 /// while it is compressed, and takes processor time from announces.
@@ -75,8 +75,8 @@ enum Route {
 pub(crate) enum Served {
     /// The connection waits for this.
     Wait(Next),
-    /// The following bytes are WebSocket frames of the client at this address, with this token.
-    Upgrade(IpAddr, SocketToken),
+    /// The following bytes are WebSocket frames of this client.
+    Upgrade(Opened),
 }
 
 /// How a request is answered.
@@ -95,8 +95,10 @@ enum Decision {
     NotModified(Validators),
     /// With statistics for the client at this address.
     Statistics(Arc<Document>, IpAddr),
-    /// With an upgrade to a WebSocket for the client at this address, with this token.
-    Upgrade(Accept, IpAddr, SocketToken),
+    /// With an upgrade to a WebSocket for this client.
+    Upgrade(Accept, Opened),
+    /// With nothing: a rule drops the request, and the connection closes.
+    Nothing,
 }
 
 /// The fields by which a client recognises its version of the published deny list (RFC 9110, 8.8).
@@ -317,10 +319,11 @@ impl HttpHandler {
                 self.write(Status::Ok, request, keep_alive, call, fields);
                 keep_alive
             }
-            Decision::Upgrade(accept, ip, token) => {
+            Decision::Nothing => return Some(Served::Wait(Next::Close)),
+            Decision::Upgrade(accept, opened) => {
                 self.counters.responses.of(StatusLabel::SwitchingProtocols).increment();
                 handshake::respond(&accept, call.output);
-                return Some(Served::Upgrade(ip, token));
+                return Some(Served::Upgrade(opened));
             }
         };
         if stays_open { None } else { Some(Served::Wait(close_mode(call.session, rest))) }
@@ -357,9 +360,14 @@ impl HttpHandler {
         {
             return decision;
         }
+        let headers = self.responder.match_headers(|| (request.host(), request.header("user-agent").next()));
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::decide(websocket, request, || self.client(session, request)) {
             Upgrade::NotRequested => {}
+            Upgrade::Accepted(_, ip) if self.responder.drops(ip) => {
+                self.counters.upgrades.of(Upgraded::Dropped).increment();
+                return Decision::Nothing;
+            }
             Upgrade::Accepted(_, ip)
                 if self.responder.limit(ip, Activity::Request(Protocol::WebTorrent), now).is_err() =>
             {
@@ -373,7 +381,7 @@ impl HttpHandler {
                 return match self.responder.read_socket_token(ip, url, now) {
                     Ok(token) => {
                         self.counters.upgrades.of(Upgraded::Accepted).increment();
-                        Decision::Upgrade(accept, ip, token)
+                        Decision::Upgrade(accept, Opened { ip, token, headers })
                     }
                     Err(refusal) => {
                         self.counters.upgrades.of(Upgraded::TokenLimited).increment();
@@ -436,7 +444,7 @@ impl HttpHandler {
             Route::Announce => self.responder.announce(ip, url, now, &mut self.body),
             Route::Scrape => self.responder.scrape(ip, url, now, &mut self.body),
             Route::FullScrape(format) => match self.responder.admit_full_scrape(ip, url, now) {
-                Err(refusal) => self.responder.refuse(Some(ip), refusal, &mut self.body),
+                Err(refused) => self.responder.refuse(Some(ip), refused, &mut self.body),
                 Ok(()) if self.slots.take(session.handle, ip, now) => {
                     return Decision::FullScrape(format, ip);
                 }
@@ -448,7 +456,7 @@ impl HttpHandler {
             Route::Blocklist(format) => return self.decide_download(session, request, format, ip, now),
             Route::Statistics(path) => return self.decide_statistics(path, request, ip, now),
         }
-        Decision::Answer(Status::Ok)
+        if self.body.is_empty() { Decision::Nothing } else { Decision::Answer(Status::Ok) }
     }
 
     /// Returns the route of a request, by its path and by the queries of a full scrape.
@@ -472,8 +480,8 @@ impl HttpHandler {
         ip: IpAddr,
         now: Now,
     ) -> Decision {
-        if let Err(status) = self.admit_page(Kind::Statistics, ip, now) {
-            return Decision::Answer(status);
+        if let Err(refused) = self.admit_page(Kind::Statistics, ip, now) {
+            return refused;
         }
         match self.statistics.find(path, request.query) {
             Some(document) => Decision::Statistics(Arc::clone(document), ip),
@@ -481,13 +489,16 @@ impl HttpHandler {
         }
     }
 
-    /// Decides whether the client at `ip` may read a page of this kind now. If not, writes the refusal and returns its
-    /// status.
-    fn admit_page(&mut self, kind: Kind, ip: IpAddr, now: Now) -> Result<(), Status> {
-        let Err(refusal) = self.responder.admit_download(ip, now) else { return Ok(()) };
-        self.responder.refuse_page(ip, kind, refusal, &mut self.body);
-        let is_rate = refusal == Refusal::RateLimited;
-        Err(if is_rate { Status::TooManyRequests } else { Status::Forbidden })
+    /// Decides whether the client at `ip` may read a page of this kind now. If not, writes the refusal and returns how
+    /// it is answered.
+    fn admit_page(&mut self, kind: Kind, ip: IpAddr, now: Now) -> Result<(), Decision> {
+        let Err(refused) = self.responder.admit_download(ip, now) else { return Ok(()) };
+        self.responder.refuse_page(ip, kind, refused, &mut self.body);
+        Err(match refused.refusal {
+            Refusal::Dropped => Decision::Nothing,
+            Refusal::RateLimited => Decision::Answer(Status::TooManyRequests),
+            _ => Decision::Answer(Status::Forbidden),
+        })
     }
 
     fn decide_download(
@@ -498,8 +509,8 @@ impl HttpHandler {
         ip: IpAddr,
         now: Now,
     ) -> Decision {
-        if let Err(status) = self.admit_page(Kind::Blocklist, ip, now) {
-            return Decision::Answer(status);
+        if let Err(refused) = self.admit_page(Kind::Blocklist, ip, now) {
+            return refused;
         }
         let Some(publication) = self.responder.publication() else {
             return Decision::Answer(Status::NotFound);

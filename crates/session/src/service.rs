@@ -6,7 +6,6 @@
 
 use core::mem;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use shoal_base::transport::stream::{
@@ -15,7 +14,6 @@ use shoal_base::transport::stream::{
 use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol};
 use shoal_engine::processing::Stopwatch;
-use shoal_engine::tokens::SocketToken;
 use shoal_engine::{Now, http, webtorrent};
 use shoal_wire::http::response::Status;
 use shoal_wire::proxy::{self, Decoded};
@@ -28,7 +26,7 @@ use crate::session::{Session, Stage};
 use crate::settings::{ListenerProtocols, SessionSettings};
 use crate::source::ClientSource;
 use crate::statistics::Statistics;
-use crate::websocket::{self, WebSocketHandler};
+use crate::websocket::{self, Opened, WebSocketHandler};
 
 /// Maximum size of the partial input of requests: an incomplete request, and one more input that arrived together with
 /// requests whose responses have to be sent first. A client that sends more has not waited for them.
@@ -321,7 +319,7 @@ impl Service {
             let (used, served) = self.http.serve(call, input);
             let rest = &mut input[used..];
             return match served {
-                Served::Upgrade(ip, token) => self.upgrade(call, ip, token, rest),
+                Served::Upgrade(opened) => self.upgrade(call, opened, rest),
                 Served::Wait(next) => {
                     call.session.partial.put(rest.to_vec());
                     next
@@ -335,7 +333,7 @@ impl Service {
         partial.extend_from_slice(input);
         let (used, served) = self.http.serve(call, &partial);
         match served {
-            Served::Upgrade(ip, token) => self.upgrade(call, ip, token, &mut partial[used..]),
+            Served::Upgrade(opened) => self.upgrade(call, opened, &mut partial[used..]),
             Served::Wait(next) => {
                 partial.drain(..used);
                 partial.shrink_to(2 * partial.len());
@@ -345,11 +343,11 @@ impl Service {
         }
     }
 
-    /// Turns the connection into a WebSocket of the client at `ip`. The bytes after the request are already frames.
-    fn upgrade(&mut self, call: &mut Call<'_>, ip: IpAddr, token: SocketToken, rest: &mut [u8]) -> Next {
+    /// Turns the connection into a WebSocket. The bytes after the request are already frames.
+    fn upgrade(&mut self, call: &mut Call<'_>, opened: Opened, rest: &mut [u8]) -> Next {
         let Some(websockets) = &self.websockets else { return Next::Close };
-        let session = &mut *call.session;
-        session.stage = Stage::WebSocket(Box::new(websockets.enter(session.handle, ip, token)));
+        let (session, ip) = (&mut *call.session, opened.ip);
+        session.stage = Stage::WebSocket(Box::new(websockets.enter(session.handle, opened)));
         (session.source, session.quota_changed) = (ClientSource::Ip(ip), true);
         self.receive_frames(call, rest)
     }

@@ -9,6 +9,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use shoal_access::rules::HeaderMatch;
 use shoal_base::transport::stream::{Handle, Next, OUTPUT_BYTES_MAX};
 use shoal_engine::Now;
 use shoal_engine::pace::Pace;
@@ -33,6 +34,17 @@ pub(crate) struct WebSocket {
 
 // There may be a hundred thousand idle ones.
 const _: () = assert!(size_of::<WebSocket>() <= 96);
+
+/// The client that has opened a WebSocket.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    /// Its address.
+    pub(crate) ip: IpAddr,
+    /// Its token.
+    pub(crate) token: SocketToken,
+    /// The rule about the head of its request.
+    pub(crate) headers: HeaderMatch,
+}
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct SocketState {
@@ -120,9 +132,11 @@ impl WebSocketHandler {
         }
     }
 
-    /// Registers the connection `handle` of the client at `ip` as a WebSocket, with its token.
-    pub(crate) fn enter(&self, handle: Handle, ip: IpAddr, token: SocketToken) -> WebSocket {
-        WebSocket { reader: Reader::new(), member: self.responder.enter(handle, ip, token), is_pinged: false }
+    /// Registers the connection `handle` as a WebSocket.
+    pub(crate) fn enter(&self, handle: Handle, opened: Opened) -> WebSocket {
+        let Opened { ip, token, headers } = opened;
+        let member = self.responder.enter(handle, ip, token, headers);
+        WebSocket { reader: Reader::new(), member, is_pinged: false }
     }
 
     /// Returns the state of a WebSocket for another process, and takes its fragments. Returns `None`, without a change,
@@ -294,6 +308,7 @@ impl WebSocketHandler {
                         frame::close(CloseCode::Policy, REPLIES_UNREAD, None, out);
                         return Step::End(Next::Linger);
                     }
+                    Err(Disconnection::Dropped) => return Step::End(Next::Close),
                     Err(Disconnection::Draining) => {
                         self.drain(socket.member.handle(), |bytes| out.extend_from_slice(bytes));
                         frame::close(CloseCode::ServiceRestart, DRAINING, None, out);

@@ -212,7 +212,8 @@ impl Renewal {
         match purpose {
             Purpose::First => tracing::info!(
                 domains, %directory,
-                "ordering the first certificate: until it is issued, handshakes fail for names without another one"
+                "ordering the first certificate: until it is issued, HTTPS and WSS fail for these domains, unless \
+                 tls.certificates has one for them"
             ),
             Purpose::Another => tracing::info!(
                 domains, %directory,
@@ -253,7 +254,10 @@ impl Renewal {
         let mut reasons = Vec::new();
         for place in 0..self.kinds.len() {
             let kind = self.kinds[place].clone();
-            let replaced = issued.filter(|issued| issued.is_of_directory(&self.config.acme));
+            // An order replaces only a certificate with which it shares a name (RFC 9773, 5).
+            let replaced = issued.filter(|issued| {
+                issued.is_of_directory(&self.config.acme) && issued.has_any_name(self.domains())
+            });
             let replaced = replaced.and_then(Issued::identifier);
             match order::obtain(account, &self.config.acme, replaced, &kind, &self.challenges).await {
                 Ok(pem) => {
@@ -340,8 +344,8 @@ impl Renewal {
             ),
             None => tracing::error!(
                 reason = %fault, next_attempt_s,
-                "there is no certificate yet: handshakes fail for names without another one in use (SIGHUP tries again at \
-                 once, unless the certificate authority has asked to wait)"
+                "there is no certificate yet: HTTPS and WSS fail for acme.domains, unless tls.certificates has one for \
+                 them (SIGHUP tries again at once, unless the certificate authority has asked to wait)"
             ),
         }
         pause

@@ -300,6 +300,7 @@ impl DivisionInput {
 fn has_lists(access: &AccessConfig) -> bool {
     [&access.torrents_allow, &access.torrents_deny, &access.networks_allow, &access.networks_deny]
         .into_iter()
+        .chain([&access.geoip])
         .any(|list| !list.is_empty())
 }
 

@@ -82,10 +82,10 @@ impl Reloader {
             Ok(differences) => {
                 tracing::info!(changed = differences.applied.join(" "), "the configuration was read again");
                 if !differences.needs_restart.is_empty() {
-                    tracing::warn!(
-                        "`shoal upgrade` or a restart applies: {}",
-                        differences.needs_restart.join(", ")
-                    );
+                    // An upgrade takes over the sockets of all workers.
+                    let keys = differences.needs_restart.join(", ");
+                    let keys = keys.replace("workers.count", "workers.count (fewer workers: only a restart)");
+                    tracing::warn!("`shoal upgrade` or a restart applies: {keys}");
                 }
                 &self.counters.applied
             }

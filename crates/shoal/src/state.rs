@@ -25,6 +25,7 @@ mod tickets;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +61,7 @@ impl State {
     pub(crate) fn open(config: &Config, earlier: Option<&[u8]>) -> Result<Self, Failure> {
         let directory = config.state.path.as_deref().map(StateDirectory::open);
         let directory = directory.transpose().map_err(Failure::Configuration)?;
+        directory.as_ref().map_or(Ok(()), check_permissions)?;
         let keys = match &directory {
             Some(directory) if config.state.keys => StateKeys::of(directory)?,
             _ => match earlier.and_then(StateKeys::from_bytes) {
@@ -163,6 +165,26 @@ impl State {
         let saver = Saver::start(Content { directory, writer }, tickets, interval, counters);
         saver.context("cannot start the thread that writes snapshots").map(Some)
     }
+}
+
+/// Fails if this user may not read what the last run has left, for example because that run was root's. Otherwise peers would
+/// be lost that the file still has.
+fn check_permissions(directory: &StateDirectory) -> Result<(), Failure> {
+    for file in [directory.keys(), directory.snapshot(), directory.tickets()] {
+        let Err(error) = shoal_base::file::open(&file) else { continue };
+        if error.kind() != io::ErrorKind::PermissionDenied {
+            continue;
+        }
+        let owner = fs::metadata(&file)
+            .map_or_else(|_| "another user".to_owned(), |file| format!("user {}", file.uid()));
+        let (shown, user) = (file.display(), rustix::process::geteuid().as_raw());
+        let folder = file.parent().unwrap_or(&file).display();
+        return Err(Failure::Configuration(format!(
+            "state.path: {shown} belongs to {owner}, and the tracker, user {user}, may not read it; \
+             `chown -R {user} {folder}` as root permits it"
+        )));
+    }
+    Ok(())
 }
 
 fn report(file: &Path, loaded: &Loaded, duration_ms: u64) {

@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, getpgrp, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::tools;
 
@@ -145,14 +145,15 @@ impl Process {
     pub fn members(&self) -> Vec<Pid> {
         let variable = self.variable();
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        // A program that leads no group is in the group of this process.
-        let own_group = getpgrp();
+        // A program that leads no group is in the group of this process. A process that has entered a PID namespace may be in a
+        // group from outside of it, which has the number 0 here and no other members (pid_namespaces(7)).
+        let own_group = running_group(&fs::read_to_string("/proc/self/stat").unwrap_or_default());
         let mut members = processes(|folder| {
             let group = running_group(&fs::read_to_string(folder.join("stat")).unwrap_or_default());
             let Some(group) = group else { return false };
             // A process that is killed loses its environment first, and its sockets later. So its group is kept.
             groups.contains(&group)
-                || has_variable(folder, &variable) && group != own_group && groups.insert(group)
+                || has_variable(folder, &variable) && Some(group) != own_group && groups.insert(group)
         });
         members.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
         members
@@ -486,6 +487,20 @@ mod tests {
         assert_eq!((group("7 (a) Z 1 9) S 1 9 9 0"), group("7 (a) Z 1 9 9 0")), (Some(9), None));
         let zombie = |threads: u32| format!("7 (a) Z 1 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 5");
         assert_eq!((group(&zombie(2)), group(&zombie(1))), (Some(9), None));
+    }
+
+    /// A process that enters a PID namespace keeps its group, which has no number there.
+    #[test]
+    fn members_are_found_from_a_group_outside_of_the_namespace() {
+        let mut command = Command::new("unshare");
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(env::current_exe().unwrap());
+        command.args(["--exact", "process::tests::members_are_the_processes_of_the_group_that_run"]);
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("1 passed"), "{output:?}");
     }
 
     #[test]

@@ -173,7 +173,7 @@ fn peer_guardian_v6(before: &str, last: Ipv6Addr) -> Result<Option<(IpAddr, IpAd
 
 const REVERSED: &str = "the range ends before it begins";
 
-fn range(first: IpAddr, last: IpAddr) -> Result<(IpAddr, IpAddr), &'static str> {
+pub(super) fn range(first: IpAddr, last: IpAddr) -> Result<(IpAddr, IpAddr), &'static str> {
     let (first, last) = (first.to_canonical(), last.to_canonical());
     if first.is_ipv4() != last.is_ipv4() {
         Err("the ends of the range are of different families")
@@ -204,7 +204,7 @@ fn is_blocked(rest: &str) -> Option<bool> {
     }
 }
 
-fn address(text: &str) -> Option<IpAddr> {
+pub(super) fn address(text: &str) -> Option<IpAddr> {
     v4(text).map(IpAddr::V4).or_else(|| text.parse().ok())
 }
 

@@ -1,13 +1,14 @@
 //! Tables as prefixes, for a longest-prefix search outside of this program.
 
-use super::{Network, NetworkTable, bits};
+use super::{Answer, Network, NetworkTable, bits};
 
-/// Returns disjoint networks, with each table's answer for all of their addresses. Together they contain exactly the
-/// addresses for which some answer differs from `usual`.
-pub fn prefixes<const TABLES: usize>(
+/// Returns disjoint networks, with what `judge` makes of the tables' answers for all of their addresses. Together they
+/// contain exactly the addresses for which that differs from `usual`.
+pub fn prefixes<const TABLES: usize, J: Copy + PartialEq>(
     tables: [&NetworkTable; TABLES],
-    usual: [bool; TABLES],
-) -> Vec<(Network, [bool; TABLES])> {
+    usual: J,
+    judge: impl Fn([Answer; TABLES]) -> J,
+) -> Vec<(Network, J)> {
     let mut prefixes = Vec::new();
     for is_v6 in [false, true] {
         let address_max = u128::MAX >> (u128::BITS - u32::from(bits(is_v6)));
@@ -18,11 +19,11 @@ pub fn prefixes<const TABLES: usize>(
         let lasts = firsts.iter().skip(1).map(|next| next - 1).chain([address_max]);
         for (first, last) in firsts.iter().copied().zip(lasts) {
             let [first, last] = [first, last].map(|address| Network::masked(is_v6, address, bits(is_v6)));
-            let answers = tables.map(|table| table.serves(first.first()));
-            if answers != usual
+            let judged = judge(tables.map(|table| table.answer(first.first())));
+            if judged != usual
                 && let Some(range) = Network::range(first.first(), last.first())
             {
-                prefixes.extend(range.map(|network| (network, answers)));
+                prefixes.extend(range.map(|network| (network, judged)));
             }
         }
     }
@@ -47,6 +48,10 @@ mod tests {
     fn look_up(prefixes: &[(Network, [bool; 2])], usual: [bool; 2], ip: IpAddr) -> [bool; 2] {
         let containing = prefixes.iter().filter(|(network, _)| network.contains(ip));
         containing.max_by_key(|(network, _)| network.prefix_length()).map_or(usual, |(_, answers)| *answers)
+    }
+
+    fn prefixes(tables: [&NetworkTable; 2], usual: [bool; 2]) -> Vec<(Network, [bool; 2])> {
+        super::prefixes(tables, usual, |answers| answers.map(|answer| answer != Answer::Denied))
     }
 
     #[test]

@@ -69,14 +69,14 @@ fn drain(reply: &Value) -> String {
 /// Returns a table of the paused protocols and families.
 fn paused(parts: &[Value]) -> String {
     let row = |part: &Value| {
-        let kept = if part["keep"] == true { "kept" } else { "ends" };
+        let at_restart = if part["keep"] == true { "stays" } else { "ends" };
         [
             text(&part["protocol"]),
             text(&part["family"]),
             number(&part["since_unix_s"], utc),
             text(&part["by"]),
             format!("{} min", text(&part["retry_in_minutes"])),
-            kept.to_owned(),
+            at_restart.to_owned(),
             text(&part["reason"]),
         ]
     };
@@ -256,7 +256,7 @@ mod tests {
         let shown = show(&action, &json!({ "paused": [part] }));
         let words: Vec<&str> = shown.lines().last().unwrap().split_whitespace().collect();
         assert_eq!(words[..2], ["udp", "v6"]);
-        assert_eq!(words[words.len() - 5..words.len() - 1], ["kim", "30", "min", "kept"], "{shown}");
+        assert_eq!(words[words.len() - 5..words.len() - 1], ["kim", "30", "min", "stays"], "{shown}");
         assert_eq!(shown.lines().count(), 2, "{shown}");
     }
 

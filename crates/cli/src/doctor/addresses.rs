@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use shoal_config::Config;
+
 use super::Listener;
 use super::machine::Machine;
 use crate::finding::Finding;
@@ -33,18 +35,33 @@ pub(super) fn examine(machine: &Machine, listeners: &[Listener]) -> Vec<Finding>
             findings.push(family.judge());
         }
     }
-    if let [_, None] = families
-        && machine.text("proc/net/dev").is_some()
-        && listeners.iter().any(|listener| listener.address.is_ipv6())
-    {
-        findings.push(Finding::advice(
-            SUBJECT,
-            "this kernel has no IPv6, and addresses of it are configured",
-            "leave the IPv6 addresses out of udp.listen, http.listen and tls.listen, or boot without ipv6.disable=1",
-        ));
+    if !(machine.has_ipv6)() {
+        findings.extend(without_ipv6(listeners));
     }
     findings.extend(foreign(&families, listeners));
     findings
+}
+
+/// Returns the keys that list IPv6 addresses, on a host without IPv6. Only a list that is the default starts there.
+fn without_ipv6(listeners: &[Listener]) -> Vec<Finding> {
+    let defaults = super::listeners(&Config::default());
+    let of_key = |all: &[Listener], key: &str| {
+        let addresses = all.iter().filter(|listener| listener.key == key).map(|listener| listener.address);
+        addresses.collect::<Vec<_>>()
+    };
+    let mut keys: Vec<_> = listeners.iter().filter(|listener| listener.address.is_ipv6()).collect();
+    keys.dedup_by_key(|listener| listener.key);
+    keys.iter()
+        .map(|Listener { key, address, .. }| {
+            let found = format!("this host has no IPv6, and {key} lists {address}");
+            let action = format!("leave the IPv6 addresses out of {key}, or boot without ipv6.disable=1");
+            if of_key(listeners, key) == of_key(&defaults, key) {
+                Finding::advice(SUBJECT, found, action)
+            } else {
+                Finding::problem(SUBJECT, found, action)
+            }
+        })
+        .collect()
 }
 
 /// Returns the listeners whose addresses this host does not have.
@@ -201,20 +218,26 @@ mod tests {
 
     #[test]
     fn private_addresses_and_addresses_of_others_are_told() {
-        let made = made_up(&[
+        let mut made = made_up(&[
             ("proc/net/fib_trie", &TRIE.replace("192.0.2.7", "10.0.0.7")),
             ("proc/net/route", ROUTE),
-            ("proc/net/dev", ""),
         ]);
+        made.machine.has_ipv6 = || false;
         let all = found(
             &made,
             &[("SHOAL_UDP_LISTEN", "10.0.0.7:6969,192.0.2.8:6969"), ("SHOAL_HTTP_LISTEN", "[::]:6969")],
         );
         assert!(all[0].1.contains("all are private"), "{all:?}");
-        assert!(all[1].1.contains("no IPv6"), "{all:?}");
+        let missing = "this host has no IPv6, and http.listen lists [::]:6969";
+        assert_eq!(all[1], (Level::Problem, missing.to_owned()));
         assert_eq!(
             all[2],
             (Level::Problem, "udp.listen names 192.0.2.8, which is no address of this host".to_owned())
         );
+        // The tracker starts with the default, and says what it leaves out.
+        let by_default = found(&made, &[]);
+        let missing: Vec<_> = by_default.iter().filter(|(_, found)| found.contains("no IPv6")).collect();
+        assert_eq!(missing.len(), 2, "{by_default:?}");
+        assert!(missing.iter().all(|(level, _)| *level == Level::Advice), "{by_default:?}");
     }
 }

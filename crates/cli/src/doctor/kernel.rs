@@ -51,9 +51,10 @@ fn landlock(machine: &Machine) -> Option<Finding> {
             absent("Landlock is not among the security modules", "boot with landlock in lsm=")
         }
         (_, Some(true)) => Some(Finding::ok(SUBJECT, "Landlock limits the files of the tracker")),
-        (_, None) => Some(Finding::ok(
+        (_, None) => Some(Finding::advice(
             SUBJECT,
-            "Landlock cannot be seen here; the line \"sandbox\" in the log of the tracker tells",
+            "Landlock cannot be seen here",
+            "look at the line \"sandbox\" in the log of the tracker, which tells whether its files are limited",
         )),
     }
 }

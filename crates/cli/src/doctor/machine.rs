@@ -3,6 +3,7 @@
 //! Tests give it a made-up tree and made-up answers.
 
 use std::io;
+use std::net::{Ipv6Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
@@ -20,6 +21,7 @@ pub(super) struct Machine {
     pub(super) run: Run,
     pub(super) interface: fn(&str) -> Result<Interface, InterfaceError>,
     pub(super) is_synchronised: fn() -> io::Result<bool>,
+    pub(super) has_ipv6: fn() -> bool,
     pub(super) probe: fn(Backend) -> Result<(), Unsupported>,
 }
 
@@ -39,6 +41,8 @@ impl Machine {
             }),
             interface: Interface::find,
             is_synchronised: super::clock::is_synchronised,
+            // Only a socket tells: in some containers, the files of the kernel look as if there were IPv6.
+            has_ipv6: || UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).is_ok(),
             probe: Backend::probe,
         }
     }
@@ -93,6 +97,7 @@ pub(super) mod tests {
             run: Box::new(|_, _| Err(io::ErrorKind::NotFound.into())),
             interface: |name| Err(InterfaceError::NotFound { name: name.to_owned() }),
             is_synchronised: || Ok(true),
+            has_ipv6: || true,
             probe: |_| Ok(()),
         };
         let made = MadeUp { machine, folder };

@@ -143,7 +143,17 @@ const BROWSER: WsTransport = WsTransport {
     offers: 10,
     sdp_bytes: 2048,
     answer_share: 0.5,
+    announces_per_connection: 0,
     slow_readers: 0,
+};
+
+/// The announces of a client on a desktop, as the preset `desktop` of the load has them.
+const DESKTOP: WsTransport = WsTransport {
+    connections: count(18_000),
+    sdp_bytes: 584,
+    answer_share: 1.0,
+    announces_per_connection: 200,
+    ..BROWSER
 };
 
 /// Swarms of fifty peers, a quarter of them seeders, so that each of ten offers finds a peer.
@@ -165,9 +175,28 @@ const WEBTORRENT: ComparisonPreset = ComparisonPreset {
     ..KEEP_ALIVE
 };
 
+/// As many sockets as a limit of 20,000 open files permits, with a hundred torrents each: a tracker with three quarters of 24 GB has
+/// half of its default maximum of peers then, and does not ration them yet.
+const WEBTORRENT_DESKTOP: ComparisonPreset = ComparisonPreset {
+    shape: LoadPreset {
+        name: "webtorrent-desktop",
+        summary: "WebTorrent over plain WebSockets: 18,000 connections with 100 torrents each, 10 offers of 0.6 KB an announce, all \
+                  answered",
+        population: Population {
+            torrents: 360_000,
+            peers: 1_800_000,
+            seeder_share: 0.8,
+            ..WEBTORRENT.shape.population
+        },
+        ..WEBTORRENT.shape
+    },
+    transport: Transport::Ws(DESKTOP),
+    ..WEBTORRENT
+};
+
 const IDLE_WEB_SOCKETS: usize = 100_000;
 
-const WS: [ComparisonPreset; 8] = [
+const WS: [ComparisonPreset; 10] = [
     ComparisonPreset {
         shape: LoadPreset {
             name: "webtorrent-tls",
@@ -210,6 +239,16 @@ const WS: [ComparisonPreset; 8] = [
         window: 49_152,
         timeout: Duration::from_secs(30),
         ..WEBTORRENT
+    },
+    WEBTORRENT_DESKTOP,
+    ComparisonPreset {
+        shape: LoadPreset {
+            name: "webtorrent-desktop-tls",
+            summary: "the same over TLS 1.3",
+            ..WEBTORRENT_DESKTOP.shape
+        },
+        transport: Transport::Ws(WsTransport { tls: true, ..DESKTOP }),
+        ..WEBTORRENT_DESKTOP
     },
     ComparisonPreset {
         shape: LoadPreset {

@@ -55,6 +55,7 @@ impl Generator {
                     offers: transport.offers,
                     sdp_bytes: transport.sdp_bytes,
                     answer_share: transport.answer_share,
+                    announces_per_connection: transport.announces_per_connection,
                     held: 0,
                     held_announce: false,
                     slow_readers: transport.slow_readers,

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use shoal_access::clients::ClientRule;
 use shoal_access::ports::Ports;
+use shoal_access::rules::{RULES_MAX, Rule};
 
 use super::FILES_MAX;
 use crate::declare::settings;
-use crate::values::{BlocklistField, ByteSize, ListSource, Name};
+use crate::values::{BlocklistField, ByteSize, HostName, ListSource, Name};
 
 settings! {
     /// Which torrents, networks and clients the tracker serves, for all protocols alike. A change of a file applies at
@@ -64,6 +65,25 @@ settings! {
         /// Ports that are never handed out, such as "1-1023" or "25". Otherwise a client could make others connect to a
         /// mail server at its own address. Such a client is served, but no reply contains it, as with port 0.
         ports_deny: Vec<Ports> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Rules about what requests say and where they come from; the first that matches applies. A rule is what it is about, a
+        /// pattern, and what happens: "user-agent MonitorBot/* drop", "host *.old.example refuse use tracker.example",
+        /// "client -XX drop", "network 192.0.2.0/24 serve", "as 64512 refuse hosting networks are not served", "country ZZ
+        /// interval 7200". A refusal may have a reason, which clients show to their users; drop sends no reply, and interval
+        /// sets the seconds until the next announce. A pattern with spaces is written in '', and * in a User-Agent stands for
+        /// any text. The networks of limits.exempt meet no rule. Clients choose their User-Agent, the host name and their peer
+        /// id, so rules about these keep out software but no attacker.
+        rules: Vec<Rule> = Vec::new(), in 0..=RULES_MAX => Reload;
+
+        /// The host names that the tracker serves over HTTP, HTTPS and WebSockets, such as "tracker.example". A request for
+        /// another name is refused with a reason that names these; one without a name is served. [] serves all names. UDP
+        /// requests name no host.
+        hosts_allow: Vec<HostName> = Vec::new(), in 0..=FILES_MAX => Reload;
+
+        /// Files or URLs with the autonomous system or the country of each network, for the rules about these: a MaxMind DB
+        /// (.mmdb), or the lines of DB-IP, GeoLite2 ASN and iptoasn.com; gzip is recognised. Only networks that rules name take
+        /// memory.
+        geoip: Vec<ListSource> = Vec::new(), in 0..=FILES_MAX => Reload;
     }
 
     /// Tokens in the URLs of clients, for private trackers: JSON Web Tokens (JWT) that a site signs for its users. A client

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use shoal_access::clients::ClientRule;
 use shoal_access::ports::Ports;
+use shoal_access::rules::Rule;
 use shoal_base::transport::stream::ListenAddress;
 
 use super::{
@@ -138,7 +139,7 @@ list!(
 
 list!(
     Origin,
-    "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\"",
+    "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\", without a slash at the end or wildcards",
     Origin::parse,
     Origin::to_string
 );
@@ -169,6 +170,15 @@ list!(
     "a list such as \"-XL\", \"qB<4.6 please update\" or \"UT>=3.0&<3.5\"",
     |text: &str| text.parse().ok(),
     ClientRule::to_string
+);
+
+list!(
+    Rule,
+    "a list such as \"user-agent MonitorBot/* drop\", \"as 64512 refuse hosting is not served\" or \"country ZZ interval \
+     7200\": user-agent, host, client, network, as or country; a pattern, with '' around it if it has spaces; and refuse, drop, \
+     serve or interval with seconds up to 86400",
+    |text: &str| text.parse().ok(),
+    Rule::to_string
 );
 
 list!(Ports, "a list of ports and ranges such as \"25\" or \"1-1023\"", Ports::parse, Ports::to_string);

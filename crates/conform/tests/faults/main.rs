@@ -23,8 +23,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use shoal_conform::http as http_cases;
 use shoal_conform::{
-    Case, CaseVerdict, Finding, InfoHash, OperatorRules, Scheme, Summary, Target, info_hashes, probe, run,
-    udp, webtorrent as ws_cases,
+    Case, CaseVerdict, Finding, InfoHash, OperatorRules, Run, Scheme, Summary, Target, info_hashes, probe,
+    run, udp, webtorrent as ws_cases,
 };
 
 use crate::fault::{Fails, Fault};
@@ -324,7 +324,7 @@ fn a_tracker_without_websockets_is_reported() {
     assert!(reason.contains("does not accept a WebSocket"), "{reason}");
 }
 
-/// After the case that ends the tracker, the remaining cases fail at once.
+/// After the case that ends the tracker, no case is run, and none counts as failed.
 #[test]
 fn a_tracker_that_ends_ends_the_run() {
     let tracker = Tracker::start(Fault::EndsOnLongDatagrams, FOREVER);
@@ -333,6 +333,10 @@ fn a_tracker_that_ends_ends_the_run() {
     let findings = run(&cases(|case| !case.is_slow), &target, |_| reported += 1);
     assert_eq!(reported, findings.len());
     let last = findings.last().unwrap();
-    assert_eq!(last.verdict, CaseVerdict::Fail);
+    assert_eq!(last.verdict, CaseVerdict::NotRun);
     assert!(last.seen.contains("since the case udp-garbage-does-not-end-the-service"), "{last:?}");
+    let run = Run::done("", target.address, findings);
+    assert_eq!(run.silent_since.as_deref(), Some("udp-garbage-does-not-end-the-service"));
+    assert_eq!(run.summary.musts_failed, 1, "{run:#?}");
+    assert!(run.summary.not_run > 0 && !run.is_conforming());
 }

@@ -45,7 +45,7 @@ pub(crate) struct Parts {
     families: Vec<String>,
 }
 
-/// What to pause.
+/// A pause of some parts.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PauseRequest {

@@ -106,11 +106,9 @@ pub(super) async fn show(
         let (peers_max, torrents_max) = (limits.peers_per_source_max, limits.torrents_per_source_max);
         SourceHoldings { peers, peers_max, torrents, torrents_max }
     });
-    let networks = policy.access().and_then(|access| access.networks.as_ref());
     Ok(Json(SourceStatus {
         address,
-        network_served: networks.is_none_or(|networks| networks.serves(address))
-            && !policy.is_banned(address),
+        network_served: policy.serves_network(address) && !policy.is_banned(address),
         ban,
         exempt: policy.is_exempt(address),
         rates: SourceRates {

@@ -16,8 +16,12 @@ pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
     };
     page.gauges("shoal_list_torrents", "Torrents of a list.", None, by_list(|list| &list.torrents))?;
     page.gauges("shoal_list_memory", "Memory of a list.", Some(Unit::Bytes), by_list(|list| &list.bytes))?;
-    let [allowed, denied] = lists.faulty_networks.each_ref().map(Gauge::read);
-    let of_networks = [([("list", "networks_allow")], allowed), ([("list", "networks_deny")], denied)];
+    let [allowed, denied, geoip] = lists.faulty_networks.each_ref().map(Gauge::read);
+    let of_networks = [
+        ([("list", "networks_allow")], allowed),
+        ([("list", "networks_deny")], denied),
+        ([("list", "geoip")], geoip),
+    ];
     page.gauges(
         "shoal_list_sources_faulty",
         "Sources of a list that could not be read as a whole when they were read last.",
@@ -29,6 +33,14 @@ pub(super) fn encode(lists: &ListCounters, page: &mut Page<'_>) -> fmt::Result {
         "When the lists last changed or were read again, since 1970.",
         Some(Unit::Seconds),
         by_list(|list| &list.applied_unix_s),
+    )?;
+    let rules = lists.rules();
+    page.counters(
+        "shoal_rule_hits",
+        "Requests to which a rule has applied, by the text of the rule without the words for clients.",
+        rules.iter().enumerate().map(|(number, rule)| {
+            ([("number", (number + 1).to_string()), ("rule", rule.rule.clone())], rule.hits.read())
+        }),
     )?;
     let sources = lists.sources();
     let by_source = |read: fn(&SourceCounter) -> u64| {

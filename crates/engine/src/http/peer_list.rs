@@ -55,7 +55,7 @@ impl PeerList {
         decision: Decision,
         caller: &mut Caller<'_>,
     ) -> Result<Given<'_>, Refusal> {
-        let Decision { action, peers_wanted, registers } = decision;
+        let Decision { action, peers_wanted, registers, .. } = decision;
         let network = caller.policy.network_apart(caller.ip());
         let private_place = network.map(|network| store.private.locate(info_hash, network));
         let (out_v4, out_v6) = (self.v4.as_mut_bytes(), self.v6.as_mut_bytes());

@@ -125,7 +125,7 @@ impl Applier {
 #[inline]
 fn work<P>(peer: P, action: Action) -> Work<P> {
     let announce = Announce { peer, action, peers_wanted: 0 };
-    Work::Announce { announce, registers: true, joins: false, sample_seed: 0 }
+    Work::Announce { announce, registers: true, joins: false, is_ruled: false, sample_seed: 0 }
 }
 
 impl Front {

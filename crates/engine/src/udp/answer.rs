@@ -80,6 +80,7 @@ impl Front {
             {
                 0
             }
+            Refusal::Dropped => 0,
             _ => reply_bytes_max,
         };
         let message = self.context.policy.message(refused).as_bytes();
@@ -88,6 +89,9 @@ impl Front {
             Ok(reply_bytes) => self.finish(exchange, query, Outcome::Refused(refusal), reply_bytes),
             Err(_no_room) if refusal == Refusal::RateLimited => {
                 self.context.tally.drop(query.family, Drop::RateLimited);
+            }
+            Err(_no_room) if refusal == Refusal::Dropped => {
+                self.context.tally.drop(query.family, Drop::Rule);
             }
             Err(_no_room) => self.context.tally.drop(query.family, Drop::WrongConnectionId),
         }
@@ -127,7 +131,7 @@ impl Front {
     ) {
         let query = item.tag;
         match &item.work {
-            Work::Announce { announce, registers, sample_seed, .. } => {
+            Work::Announce { announce, registers, is_ruled, sample_seed, .. } => {
                 if self.context.policy.permits_swarms()
                     && !item.place.is_found()
                     && let Err(refused) = self.check_new(announce.action, exchange)
@@ -136,7 +140,9 @@ impl Front {
                 }
                 // The seed of the passes before, so that the sample is what they have prefetched.
                 let rng = &mut fastrand::Rng::with_seed(*sample_seed);
-                self.answer_announce::<P>(exchange, query, announce.action, now, |caller, room| {
+                let interval_s = if *is_ruled { self.interval_of_rule(exchange) } else { None };
+                let terms = (announce.action, interval_s);
+                self.answer_announce::<P>(exchange, query, terms, now, |caller, room| {
                     let mut caller = Caller { rng, ..caller };
                     caller.announce_locked(shard, &item.place, announce, *registers, room)
                 });
@@ -173,7 +179,8 @@ impl Front {
         query: Query,
         now: Now,
     ) {
-        let Decision { action, peers_wanted, registers } = decision;
+        let Decision { action, peers_wanted, registers, interval_s } = decision;
+        let terms = (action, interval_s);
         let port = announce.port.get();
         let place = store.v4.locate(&announce.info_hash);
         let private_place = store.private.locate(&announce.info_hash, network);
@@ -181,27 +188,38 @@ impl Front {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v4, &private_place), (&store.v4, &place));
-                self.answer_announce::<PeerV4>(exchange, query, action, now, |mut caller, room| {
+                self.answer_announce::<PeerV4>(exchange, query, terms, now, |mut caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v6, &private_place), (&store.v6, &place));
-                self.answer_announce::<PeerV6>(exchange, query, action, now, |mut caller, room| {
+                self.answer_announce::<PeerV6>(exchange, query, terms, now, |mut caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
         }
     }
 
-    /// Answers an announce, for which `serve` changes the swarm and writes the peers.
+    /// Returns the interval of a rule for an admitted announce, in seconds. The datagram is decoded again, so that
+    /// trackers without such rules need not carry the interval through the passes.
+    #[cold]
+    fn interval_of_rule(&self, exchange: &Exchange<'_>) -> Option<u32> {
+        let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(exchange.request) else {
+            return None;
+        };
+        let ip = exchange.source.ip().to_canonical();
+        self.context.policy.rule_interval_s(ip, &announce.peer_id)
+    }
+
+    /// Answers an announce, for which `serve` changes the swarm and writes the peers. `interval_s` is that of a rule.
     #[inline(always)]
     fn answer_announce<P>(
         &mut self,
         exchange: &mut Exchange<'_>,
         query: Query,
-        action: Action,
+        (action, interval_s): (Action, Option<u32>),
         now: Now,
         serve: impl FnOnce(Caller<'_>, &mut [u8]) -> Result<Announced, Refusal>,
     ) {
@@ -210,7 +228,8 @@ impl Front {
         match serve(self.context.caller(&exchange.source, now), room) {
             Ok(Announced { counts, peers, change }) => {
                 let Counts { seeders, leechers, .. } = counts;
-                *head = AnnounceHead::new(query.transaction_id, self.context.interval_s(), leechers, seeders);
+                let interval_s = self.context.ruled_interval_s(interval_s);
+                *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
                 let is_sample = self.context.sampler.is_due();
                 let watched = self.context.watched();
                 if is_sample

@@ -1,7 +1,6 @@
 //! Announces: how a peer enters a swarm.
 
 use core::net::IpAddr;
-use std::sync::Arc;
 
 use shoal_base::source::Excess;
 use shoal_base::{Action, Counts, Event, InfoHash, PeerChange, PeerId, Transfer};
@@ -26,6 +25,8 @@ pub(super) struct Announcement {
     pub(super) peer_id: PeerId,
     pub(super) event: Event,
     pub(super) transfer: Transfer,
+    /// The interval of a rule in seconds, in place of the usual one.
+    pub(super) interval_s: Option<u32>,
 }
 
 /// A peer that is to enter a swarm.
@@ -70,7 +71,7 @@ impl Inner {
             downloaded: known(announce.downloaded_bytes),
             left: known(announce.left_bytes),
         };
-        let announcement = Announcement { ip, info_hash, peer_id, event, transfer };
+        let mut announcement = Announcement { ip, info_hash, peer_id, event, transfer, interval_s: None };
         let request = Request {
             peer_id: Some(&announce.peer_id),
             event: announce.event,
@@ -78,12 +79,14 @@ impl Inner {
             numwant: announce.numwant,
             shown: Shown::Socket(&member.token),
             drawn: self.context.gate.draw(),
+            headers: member.headers,
             ..Request::new(Protocol::WebTorrent, ip, &announce.info_hash)
         };
         let decision = match self.context.policy.admit(&request, now) {
             Ok(decision) => decision,
             Err(refused) => return self.reply(member, &announcement, Err(refused), now),
         };
+        announcement.interval_s = decision.interval_s;
         let key = self.swarms.swarm_key(&announce.info_hash);
         let entered = match decision.action {
             Action::Stop => {
@@ -134,21 +137,17 @@ impl Inner {
                     };
                     credit.record(&self.context.policy, &request, announcement.transfer, now);
                 }
-                let interval_s = self.context.interval_s();
+                let interval_s = self.context.ruled_interval_s(announcement.interval_s);
                 self.queue_text(member, |out| reply::announce(info_hash, interval_s, seeders, leechers, out));
+                self.context.tally.reply(member.family, Kind::Announce, Outcome::Ok);
                 Outcome::Ok
             }
             Err(refused) => {
-                let action = Some(wire::Action::Announce);
-                let policy = Arc::clone(&self.context.policy);
-                self.queue_text(member, |out| {
-                    reply::failure(action, Some(info_hash), policy.message(refused), out);
-                });
+                self.refuse(member, Kind::Announce, (wire::Action::Announce, Some(info_hash)), refused);
                 self.is_draining |= refused.refusal == Refusal::Draining;
                 Outcome::Refused(refused.refusal)
             }
         };
-        self.context.tally.reply(member.family, Kind::Announce, outcome);
         let offers = self.targets.len();
         self.log(announcement.ip, Kind::Announce, outcome, |record| {
             record.info_hash = Some(announcement.info_hash);

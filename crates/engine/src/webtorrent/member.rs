@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use shoal_access::rules::HeaderMatch;
 use shoal_base::transport::stream::Handle;
 use shoal_base::{InfoHash, PeerId};
 use shoal_relay::{Address, Source, Swarms, TokenBucket};
@@ -29,6 +30,8 @@ pub struct Member {
     pub(super) bucket: TokenBucket,
     /// The token with which it connected.
     pub(super) token: SocketToken,
+    /// The rule about the head of the request with which it connected.
+    pub(super) headers: HeaderMatch,
 }
 
 const _: () = assert!(size_of::<Member>() <= 56, "there may be a hundred thousand of them");
@@ -40,7 +43,13 @@ pub(super) struct Peer {
 }
 
 impl Member {
-    pub(super) fn new(handle: Handle, ip: IpAddr, source: Source, token: SocketToken) -> Self {
+    pub(super) fn new(
+        handle: Handle,
+        ip: IpAddr,
+        source: Source,
+        token: SocketToken,
+        headers: HeaderMatch,
+    ) -> Self {
         Self {
             handle,
             source,
@@ -48,6 +57,7 @@ impl Member {
             family: Family::of(ip),
             bucket: TokenBucket::default(),
             token,
+            headers,
         }
     }
 

@@ -6,13 +6,14 @@
 //!
 //! A WebSocket takes its peers along: it leaves the swarms of the old process and joins those of the new one with its
 //! role, age and download. The limits of its source count it in the new process, but do not refuse it. Room and lists
-//! may refuse it. The image already counts the sources of its peers, so the old process names them before its first
+//! may refuse it. The rule about the head of its opening request stays behind. The image already counts the sources of its peers, so the old process names them before its first
 //! connection, and the new process subtracts them.
 
 use core::net::IpAddr;
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
+use shoal_access::rules::HeaderMatch;
 use shoal_base::transport::stream::Handle;
 use shoal_base::{InfoHash, PeerId};
 use shoal_relay::{Address, Membership, PENDING_OFFER_S, PendingOfferState, TokenBucket};
@@ -108,8 +109,8 @@ impl Responder {
         let inner = &mut self.inner;
         let former = Address { worker, handle: Handle { index, generation } };
         inner.former.insert(handle, former, now.monotonic_s);
-        let mut member =
-            Member::new(handle, ip, inner.swarms.source(ip), SocketToken::resume(token.as_deref()));
+        let (source, token) = (inner.swarms.source(ip), SocketToken::resume(token.as_deref()));
+        let mut member = Member::new(handle, ip, source, token, HeaderMatch::default());
         member.bucket = TokenBucket::from_bits(bucket);
         let connection = (member.address(inner.dispatcher.worker()), member.source());
         let torrents_max = as_usize(inner.context.policy.config().webtorrent.torrents_per_connection_max);

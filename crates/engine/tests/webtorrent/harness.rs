@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use shoal_access::rules::HeaderMatch;
 use shoal_base::transport::stream::Handle;
 use shoal_base::{Counts, InfoHash, Presence};
 use shoal_config::Config;
@@ -193,7 +194,12 @@ impl Tracker {
     pub(crate) fn connect_to(&mut self, worker: u16, ip: IpAddr) -> Client {
         let handle = Handle { index: self.connections, generation: 3 };
         self.connections += 1;
-        let member = self.workers[usize::from(worker)].responder.enter(handle, ip, SocketToken::default());
+        let member = self.workers[usize::from(worker)].responder.enter(
+            handle,
+            ip,
+            SocketToken::default(),
+            HeaderMatch::default(),
+        );
         Client { worker, handle, ip, member }
     }
 

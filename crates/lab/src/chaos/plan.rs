@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use shoal_compare::cpu_assignment::{CpuAssignment, CpuMode};
@@ -84,7 +84,8 @@ impl ChaosArgs {
         let this_program = env::current_exe().context("cannot find the path of this program")?;
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         let tools = self.tools.clone().map_or_else(install::default_folder, Ok).unwrap_or_default();
-        let program = self.program.clone().or_else(|| self.command.first().map(PathBuf::from));
+        let program = self.program.as_deref().map(|program| without_name(program, &name));
+        let program = program.or_else(|| self.command.first().map(PathBuf::from));
         let chosen = program.into_iter().map(|program| (name.clone(), absolute(program))).collect();
         let search_paths = SearchPaths { tools: absolute(tools), this_program, chosen };
         let mut searched = description.clone();
@@ -146,5 +147,25 @@ impl ChaosArgs {
         } else {
             self.events.names.clone()
         })
+    }
+}
+
+/// Returns the path of `NAME=PATH`, the form that `compare` requires, and any other path as it is.
+fn without_name(program: &Path, name: &str) -> PathBuf {
+    let path = program.to_str().and_then(|text| text.strip_prefix(name)?.strip_prefix('='));
+    path.map_or_else(|| program.to_owned(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_may_have_the_name_of_its_tracker() {
+        for (given, path) in
+            [("mine=./t", "./t"), ("./t", "./t"), ("other=./t", "other=./t"), ("mine", "mine")]
+        {
+            assert_eq!(without_name(Path::new(given), "mine"), Path::new(path));
+        }
     }
 }

@@ -22,7 +22,7 @@ use shoal_load::Population;
 use super::{ANY_TRACKER, CompareArgs, Net};
 use crate::load::LoopBackend;
 use crate::process::raise_open_files_limit;
-use crate::terminal;
+use crate::terminal::{self, counted};
 
 impl CompareArgs {
     /// Returns the plan of the comparison. Its folder is still to be created.
@@ -216,10 +216,12 @@ fn title(load: &LoadSpec) -> String {
     if let Measure::Idle { connections } = load.measure {
         return format!("{transport}: {connections} idle connections");
     }
+    let announces = counted(announce, "announce", "announces");
+    let scrapes = counted(scrape, "scrape", "scrapes");
     let mix = match load.transport {
         _ if (connect, scrape) == (0, 0) => "announces only".to_owned(),
-        Transport::Udp => format!("{connect} connects : {announce} announces : {scrape} scrapes"),
-        Transport::Http(_) | Transport::Ws(_) => format!("{announce} announces : {scrape} scrapes"),
+        Transport::Udp => format!("{} : {announces} : {scrapes}", counted(connect, "connect", "connects")),
+        Transport::Http(_) | Transport::Ws(_) => format!("{announces} : {scrapes}"),
     };
     if let Transport::Ws(WsTransport { connections, offers, sdp_bytes, slow_readers, .. }) = load.transport {
         let torrents = count(load.population.torrents);

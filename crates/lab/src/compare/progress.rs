@@ -1,4 +1,4 @@
-//! Shows the progress of a comparison on standard error: a live line on a terminal, plain lines elsewhere.
+//! Shows the progress of a comparison on standard error.
 
 use std::io::{self, IsTerminal};
 
@@ -6,7 +6,7 @@ use shoal_compare::plan::{ComparisonEvent, Phase};
 use shoal_compare::result::{IdleConnections, Round, Usage, spent};
 use shoal_load::Report;
 
-use crate::terminal::{self, ProgressLine};
+use crate::terminal::{self, ProgressLine, counted};
 
 pub(super) struct ProgressDisplay {
     on_terminal: bool,
@@ -25,8 +25,8 @@ impl ProgressDisplay {
         match event {
             ComparisonEvent::Started { runs, folder } => {
                 self.runs = *runs;
-                let unit = if *runs == 1 { "run" } else { "runs" };
-                terminal::note(&format!("{runs} {unit}; the result grows in {}", folder.display()));
+                let runs = counted(*runs, "run", "runs");
+                terminal::note(&format!("{runs}; the result grows in {}", folder.display()));
             }
             ComparisonEvent::Absent { tracker, reason } => {
                 terminal::note(&format!("absent: {tracker}: {reason}"));
@@ -34,8 +34,8 @@ impl ProgressDisplay {
             ComparisonEvent::Warning(warning) => terminal::note(&format!("note: {warning}")),
             ComparisonEvent::RunStarted { run, round, tracker, cores, processors } => {
                 self.processors = processors.to_vec();
-                let unit = if *cores == 1 { "core" } else { "cores" };
-                terminal::note(&format!("[{run}/{}] round {round}, {cores} {unit}: {tracker}", self.runs));
+                let cores = counted(*cores, "core", "cores");
+                terminal::note(&format!("[{run}/{}] round {round}, {cores}: {tracker}", self.runs));
             }
             ComparisonEvent::Phase(phase) => {
                 self.end();

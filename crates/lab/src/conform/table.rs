@@ -4,10 +4,15 @@ use std::env;
 use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 
-use shoal_conform::{Case, CaseVerdict, Direction, Finding, Report, Run};
+use shoal_conform::{Case, CaseVerdict, Direction, Finding, Report, Run, Severity};
+
+use crate::terminal::{counted, wrapped};
 
 /// Most events that are shown for a case. The JSON contains more.
 const EVENTS_MAX: usize = 4;
+
+/// With fewer failed musts, the details of each say what is wrong.
+const REFUSED_MUSTS_MIN: usize = 5;
 
 /// Returns whether stdout is a terminal whose user has not disabled colours (<https://no-color.org>).
 pub(super) fn is_coloured() -> bool {
@@ -28,29 +33,44 @@ pub(super) fn list(cases: &[&Case]) -> String {
         }
     }
     let info_hashes: usize = cases.iter().map(|case| case.info_hashes).sum();
-    let _ = writeln!(text, "{} cases, with {info_hashes} info hashes in each family", cases.len());
+    let (cases, hashes) =
+        (counted(cases.len(), "case", "cases"), counted(info_hashes, "info hash", "info hashes"));
+    let _ = writeln!(text, "{cases}, with {hashes} in each family");
     text
 }
 
-/// Formats the whole report: the verdicts, then the details of failures, then the totals.
-pub(super) fn report(report: &Report, is_coloured: bool) -> String {
+/// Formats the whole report: the verdicts, then the details of failures if they are wanted, then the totals.
+pub(super) fn report(report: &Report, has_details: bool, is_coloured: bool) -> String {
     let mut text = String::new();
     for run in &report.runs {
-        write_run(&mut text, run, is_coloured);
+        write_run(&mut text, run, has_details, is_coloured);
     }
     let (verdict, colour) = if report.is_conforming {
         ("Every must is kept.", GREEN)
     } else if report.runs.iter().any(|run| run.summary.musts_failed > 0) {
         ("Not every must is kept.", RED)
+    } else if report.runs.iter().any(|run| run.silent_since.is_some()) {
+        ("Not every case could be run.", RED)
     } else {
         ("Not every tracker could be tested.", RED)
     };
     let verdict = paint(verdict, colour, is_coloured);
     let _ = writeln!(text, "{verdict} (--seed {} repeats the info hashes)", report.seed);
+    if report.runs.iter().any(seems_to_refuse_all) {
+        let hint = format!(
+            "Most musts fail. Does the tracker serve listed torrents only? Then list the output of `shoal-lab conform \
+             --print-info-hashes --seed {0} URL...`, with the same URLs, and test again with --seed {0}.",
+            report.seed
+        );
+        let _ = writeln!(text, "{}", wrapped(&hint, 0));
+    }
+    for run in &report.runs {
+        write_stop(&mut text, run, is_coloured);
+    }
     text
 }
 
-fn write_run(text: &mut String, run: &Run, is_coloured: bool) {
+fn write_run(text: &mut String, run: &Run, has_details: bool, is_coloured: bool) {
     match run.address {
         Some(address) => _ = writeln!(text, "{} at {address}", run.url),
         None => _ = writeln!(text, "{}", run.url),
@@ -67,16 +87,40 @@ fn write_run(text: &mut String, run: &Run, is_coloured: bool) {
         let severity = finding.severity.as_str();
         let _ = writeln!(text, "  {verdict}  {severity:<6}  {:<width$}  {}", finding.id, finding.source);
     }
-    let is_shown = |verdict| !matches!(verdict, CaseVerdict::Pass | CaseVerdict::NotConfigured);
-    for finding in run.findings.iter().filter(|finding| is_shown(finding.verdict)) {
+    let is_shown = |verdict| matches!(verdict, CaseVerdict::Fail | CaseVerdict::NotSupported);
+    for finding in run.findings.iter().filter(|finding| has_details && is_shown(finding.verdict)) {
         write_details(text, finding, is_coloured);
     }
     let sum = run.summary;
-    let _ = writeln!(
-        text,
-        "\n  {} passed, {} musts failed, {} shoulds failed, {} not supported, {} not configured\n",
-        sum.passed, sum.musts_failed, sum.shoulds_failed, sum.not_supported, sum.not_configured
-    );
+    let musts = counted(sum.musts_failed, "must", "musts");
+    let shoulds = counted(sum.shoulds_failed, "recommendation", "recommendations");
+    let _ = write!(text, "\n  {} passed, {musts} failed, {shoulds} failed, ", sum.passed);
+    let _ = write!(text, "{} not supported, {} not configured", sum.not_supported, sum.not_configured);
+    let _ = match sum.not_run {
+        0 => writeln!(text, "\n"),
+        not_run => writeln!(text, ", {not_run} not run\n"),
+    };
+}
+
+/// Says since which case the tracker is silent, and how many cases could not be run.
+fn write_stop(text: &mut String, run: &Run, is_coloured: bool) {
+    let Some(case) = &run.silent_since else { return };
+    let after = match run.summary.not_run {
+        0 => "which was the last one".to_owned(),
+        1 => "and the case after it was not run".to_owned(),
+        not_run => format!("and the {not_run} cases after it were not run"),
+    };
+    let stopped = paint("has not answered since", RED, is_coloured);
+    let _ = writeln!(text, "The tracker at {} {stopped} {case}, {after}.", run.url);
+}
+
+/// Returns whether the tracker fails as one does that knows none of the torrents of the suite.
+fn seems_to_refuse_all(run: &Run) -> bool {
+    let is_must = |finding: &&Finding| finding.severity == Severity::Must;
+    let is_checked = |finding: &&Finding| matches!(finding.verdict, CaseVerdict::Pass | CaseVerdict::Fail);
+    let checked = run.findings.iter().filter(is_must).filter(is_checked).count();
+    let failed = run.summary.musts_failed;
+    failed >= REFUSED_MUSTS_MIN && 2 * failed >= checked
 }
 
 fn write_details(text: &mut String, finding: &Finding, is_coloured: bool) {
@@ -109,7 +153,7 @@ const fn colour(verdict: CaseVerdict) -> &'static str {
     match verdict {
         CaseVerdict::Pass => GREEN,
         CaseVerdict::Fail => RED,
-        CaseVerdict::NotSupported | CaseVerdict::NotConfigured => YELLOW,
+        CaseVerdict::NotSupported | CaseVerdict::NotConfigured | CaseVerdict::NotRun => YELLOW,
     }
 }
 

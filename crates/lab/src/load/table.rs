@@ -72,7 +72,7 @@ fn fill_lines(out: &mut String, peers: u32, fill: &Report) {
     if fill.unregistered > u64::from(peers / 100) {
         let value = format!(
             "{} of them or more, by the counts in the replies: the tracker limits the peers of an address or of a \
-             torrent, and the load has few addresses. In Shoal, add these to limits.exempt",
+             torrent, and the load has few addresses. Raise that limit; in Shoal, add the addresses to limits.exempt",
             fill.unregistered
         );
         line(out, "NOT REGISTERED", &value);

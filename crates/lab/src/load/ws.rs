@@ -41,11 +41,12 @@ use crate::shape::ShapeArgs;
     mut_arg("preset", |arg| arg
         .default_value(PRESETS[0].shape.name)
         .help("A named load: ws (256 connections), ws-published and wss-published (1,020 connections, the latter \
-               over TLS 1.3), or wss-published-large (49,152 connections over TLS 1.3)")
+               over TLS 1.3), wss-published-large (49,152 connections over TLS 1.3), or desktop (100 connections over TLS \
+               1.3, each of a client with 200 torrents)")
         .value_parser(preset)),
     mut_arg("peers", |arg| arg
         .help("Number of peers, over all torrents; peers on the same connection share its peer id [default: one for each \
-               connection]")),
+               connection; with desktop 200]")),
     // Replies contain no addresses.
     mut_arg("tolerate_own_address", |arg| arg.hide(true)),
 )]
@@ -81,6 +82,11 @@ struct WsTransportArgs {
     /// Open this many connections a second, including handshakes [default: as fast as possible]
     #[arg(long, value_name = "PER-SECOND", value_parser = rate)]
     ramp: Option<f64>,
+
+    /// Average number of announces on a connection, which is then closed and opened again; 0: none is closed [default: that of
+    /// the preset]
+    #[arg(long, value_name = "N")]
+    announces_per_connection: Option<u32>,
 
     /// Hold this many additional idle connections, and ping them at the end
     #[arg(long, value_name = "N", default_value = "0")]
@@ -127,6 +133,7 @@ const EXAMPLES: &str = "\
 Examples:
   shoal-lab load ws ws://127.0.0.1:6969/announce --torrents 20 --connections 500
   shoal-lab load ws 127.0.0.1:3000 --preset wss-published --duration 30s
+  shoal-lab load ws wss://127.0.0.1:443/announce --preset desktop --rate 11
   shoal-lab load ws wss://tracker.example.org/ --rate 20 --no-fill --origin https://example.org
   shoal-lab load ws 127.0.0.1:6969 --rate 200 --slow-readers 1000
   shoal-lab load ws 127.0.0.1:6969 --tls --connections 100 --hold 15000 --ramp 2000 --json";
@@ -138,7 +145,11 @@ impl WsArgs {
             let all = connections.saturating_add(settings.held).saturating_add(settings.slow_readers);
             // An address has about 28,000 ports for one tracker. A part of them stays free for reconnects.
             let mut plan = self.generator.plan(&self.target, &self.shape, all.div_ceil(8192))?;
-            let by_default = || u32::try_from(connections).unwrap_or(u32::MAX);
+            let preset = self.preset()?;
+            let by_default = || {
+                let connections = u32::try_from(connections).unwrap_or(u32::MAX);
+                connections.saturating_mul(preset.peers_per_connection)
+            };
             plan.population.peers = self.shape.peers.unwrap_or_else(by_default);
             raise_open_files_limit();
             let run = LoadRun {
@@ -151,22 +162,35 @@ impl WsArgs {
         })
     }
 
+    fn preset(&self) -> Result<Preset> {
+        Preset::find(self.shape.preset.name).context("the value parser accepts no other")
+    }
+
     fn settings(&self) -> Result<WsSettings> {
-        let WsTransportArgs { connections, ramp, hold, hold_announce, slow_readers, tls, path, origin } =
-            &self.transport;
-        let preset = Preset::find(self.shape.preset.name).context("the value parser accepts no other")?;
-        let of_preset = usize::try_from(preset.shape.population.peers).ok().and_then(NonZeroUsize::new);
+        let WsTransportArgs {
+            connections,
+            ramp,
+            announces_per_connection,
+            hold,
+            hold_announce,
+            slow_readers,
+            tls,
+            path,
+            origin,
+        } = &self.transport;
+        let preset = self.preset()?;
         let path = path.as_ref().or(self.target.path.as_ref());
         Ok(WsSettings {
             host: self.target.host.clone(),
             path: path.map_or_else(|| "/announce".to_owned(), Clone::clone),
             origin: origin.clone(),
             tls: tls.settings(&self.target, preset.tls)?,
-            connections: connections.or(of_preset).unwrap_or(NonZeroUsize::MIN),
+            connections: connections.unwrap_or_else(|| preset.connections()),
             ramp: *ramp,
             offers: self.signalling.offers.unwrap_or(preset.offers),
             sdp_bytes: self.signalling.sdp_bytes.unwrap_or(preset.sdp_bytes),
             answer_share: self.signalling.answers.unwrap_or(preset.answer_share),
+            announces_per_connection: announces_per_connection.unwrap_or(preset.announces_per_connection),
             held: *hold,
             held_announce: *hold_announce,
             slow_readers: *slow_readers,

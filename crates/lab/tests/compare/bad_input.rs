@@ -30,6 +30,7 @@ fn unknown_names_are_refused_with_the_known_ones() {
     assert!(message.contains("\"opentraker\"") && message.contains("aquatic_udp-io_uring"), "{message}");
     assert!(refused("--print-tracker unknown", 2).contains("opentracker"));
     assert!(refused("--install nothing", 2).contains("bittorrent-tracker"));
+    assert!(refused("--trackers opentracker --install", 2).contains("cannot be used with"));
     assert!(refused("--preset nothing", 2).contains("ten-million"));
     assert!(refused("--program opentracker", 2).contains("NAME=PATH"));
     assert!(refused("--name ../x", 2).contains("letters"));

@@ -83,15 +83,21 @@ fn serve(socket: &UdpSocket, announced: &mpsc::Sender<String>) {
         if length == 0 {
             return;
         }
-        let (action, transaction_id) = (&request[8..12], &request[12..16]);
-        let reply = if action == [0; 4] {
-            [action, transaction_id, &[7; 8]].concat()
-        } else {
+        if request[8..12] != [0; 4] {
             announced.send(request[16..36].iter().map(|byte| format!("{byte:02x}")).collect()).unwrap();
-            [action, transaction_id, &[0, 0, 7, 8], &[0; 8]].concat()
-        };
-        socket.send_to(&reply, from).unwrap();
+        }
+        socket.send_to(&reply(&request), from).unwrap();
     }
+}
+
+/// Returns the reply to a connect or to an announce.
+fn reply(request: &[u8]) -> Vec<u8> {
+    let (action, transaction_id) = (&request[8..12], &request[12..16]);
+    if action == [0; 4] {
+        return [action, transaction_id, &[7; 8]].concat();
+    }
+    // BEP 15: interval, leechers, seeders.
+    [action, transaction_id, &[0, 0, 7, 8], &[0, 0, 0, 0], &[0, 0, 0, 1]].concat()
 }
 
 /// Two URLs may lead to one tracker, or to one cluster, whose counts the first would change for the second.
@@ -112,6 +118,65 @@ fn each_url_has_torrents_of_its_own() {
         conform(&["--print-info-hashes", "--seed", "7", "--only", "udp-announce-layout", &url, &url]);
     let listed = stdout(&listed);
     assert!(announced.iter().all(|hash| listed.contains(hash)), "{announced:?} are not all in\n{listed}");
+}
+
+/// The case itself passes, and none after it would notice.
+#[test]
+fn a_tracker_that_ends_is_exit_code_1_even_after_the_last_case() {
+    let last = conform_against(&["--only", "udp-announce-interval-is-sane"], end_after_an_announce);
+    assert!(last.contains("1 passed, 0 musts failed, 0 recommendations failed"), "{last}");
+    assert!(
+        last.ends_with("has not answered since udp-announce-interval-is-sane, which was the last one.\n"),
+        "{last}"
+    );
+    let text =
+        conform_against(&["--only", "udp-announce-interval", "--only", "udp-scrape"], end_after_an_announce);
+    let not_run = text.lines().filter(|line| line.starts_with("  not run ")).count();
+    let end = format!(", and the {not_run} cases after it were not run.\n");
+    assert!(not_run > 1 && text.ends_with(&end), "{text}");
+}
+
+fn end_after_an_announce(socket: &UdpSocket) {
+    let (mut request, mut is_announce) = ([0; 2048], false);
+    while !is_announce {
+        let (_, from) = socket.recv_from(&mut request).unwrap();
+        is_announce = request[8..12] != [0; 4];
+        socket.send_to(&reply(&request), from).unwrap();
+    }
+}
+
+/// Its replies do not say that a list is the reason.
+#[test]
+fn a_tracker_that_refuses_everything_is_asked_for_its_list() {
+    let names =
+        ["layout", "leecher", "seeder", "completed", "second-announce"].map(|name| format!("udp-*{name}"));
+    let only = names.iter().flat_map(|name| ["--only", name]).chain(["--summary"]);
+    let text = conform_against(&only.collect::<Vec<_>>(), |socket| {
+        let mut request = [0; 2048];
+        loop {
+            let (length, from) = socket.recv_from(&mut request).unwrap();
+            if length == 0 {
+                return;
+            }
+            let is_connect = request[8..12] == [0; 4];
+            let error = [&[0, 0, 0, 3][..], &request[12..16], &b"no"[..]].concat();
+            socket.send_to(&if is_connect { reply(&request) } else { error }, from).unwrap();
+        }
+    });
+    assert!(text.contains("listed torrents only?") && text.contains("--print-info-hashes"), "{text}");
+    assert!(!text.contains("expected  "), "a summary has no details: {text}");
+}
+
+/// Returns the report on a tracker that does not conform. An empty datagram ends the tracker, if it still runs.
+fn conform_against(cases: &[&str], tracker: impl FnOnce(&UdpSocket) + Send + 'static) -> String {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let tracker = thread::spawn(move || tracker(&socket));
+    let output = conform(&[cases, &["--reply-ms", "100", &format!("udp://{address}")]].concat());
+    UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[], address).unwrap();
+    tracker.join().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    stdout(&output)
 }
 
 #[test]

@@ -41,7 +41,8 @@ const DISTURBANCE: &str = "--allow-overlap --sample 400 --settle 300ms --timeout
                            --threshold damage.peers_lost_percent=100 --threshold truncate.peers_lost_percent=100";
 
 /// The numbers of the pages that are too large for a test.
-const SMALLER: [(&str, &str); 5] = [
+const SMALLER: [(&str, &str); 6] = [
+    ("--torrents 1000 --peers 5000 --rounds 1 --duration 2s --latency-duration 1s", "--rounds 1"),
     ("--herd 1000000 --within 10s", "--herd 1000 --within 1s"),
     ("--hold 12000", "--hold 100"),
     ("--rounds 7", "--rounds 1 --trackers shoal-mmsg,echo-mmsg"),

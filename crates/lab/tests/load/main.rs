@@ -136,21 +136,27 @@ fn an_echo_in_bundles_answers_the_same() {
 /// being measured then.
 fn answer(tracker: &UdpSocket, stop: &AtomicBool, is_measuring: Sender<()>) {
     const SCRAPES: usize = 20;
-    let (mut request, mut scrapes) = ([0; 2048], 0);
+    let mut scrapes = 0;
     while !stop.load(Ordering::Relaxed) {
-        let Ok((bytes, source)) = tracker.recv_from(&mut request) else { continue };
-        let more = match request[11] {
-            0 => 8,
-            1 => 12,
-            _ => (bytes - 16) / 20 * 12,
-        };
-        scrapes += usize::from(request[11] == 2);
+        scrapes += usize::from(answer_next(tracker) == Some(2));
         if scrapes == SCRAPES {
             // Fails only after the first time.
             let _ = is_measuring.send(());
         }
-        tracker.send_to(&[&request[8..16], &vec![1; more]].concat(), source).unwrap();
     }
+}
+
+/// Answers a request, if one comes, and returns its action.
+fn answer_next(tracker: &UdpSocket) -> Option<u8> {
+    let mut request = [0; 2048];
+    let (bytes, source) = tracker.recv_from(&mut request).ok()?;
+    let more = match request[11] {
+        0 => 8,
+        1 => 12,
+        _ => (bytes - 16) / 20 * 12,
+    };
+    tracker.send_to(&[&request[8..16], &vec![1; more]].concat(), source).unwrap();
+    Some(request[11])
 }
 
 #[test]
@@ -199,11 +205,37 @@ fn ctrl_c_before_the_first_measurement_gives_no_result() {
     assert!(text(&output.stderr).contains("before anything was measured"), "{}", text(&output.stderr));
 }
 
+/// A tracker that takes minutes to be filled, with standard error in a pipe.
+#[test]
+fn a_long_fill_shows_its_progress() {
+    let (tracker, stop) = (UdpSocket::bind("127.0.0.1:0").unwrap(), AtomicBool::new(false));
+    tracker.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+    let addr = tracker.local_addr().unwrap().to_string();
+    let mut command =
+        lab(&["load", "udp", &addr, "--torrents", "1000", "--peers", "1000000", "--timeout", "5m"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                answer_next(&tracker);
+                thread::sleep(Duration::from_millis(2));
+            }
+        });
+        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        child.wait().unwrap();
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(line.starts_with("fill: 0 %, ") && line.ends_with(" minutes left\n"), "{line}");
+}
+
 #[test]
 fn long_help_explains_the_options() {
     for (arguments, expected) in [
         (&["load", "udp", "--help"][..], &["the loop is closed", "Exit code 0", "Examples:"][..]),
         (&["echo", "--help"], &["No tracker can beat it", "internet"]),
+        (&["--help"], &["Attack Shoal in a network of its own"]),
     ] {
         let help = text(&lab(arguments).output().unwrap().stdout);
         expected

@@ -32,6 +32,10 @@ pub(super) struct Client {
     pub(super) offers: usize,
     pub(super) answer_share: f64,
     held_announce: bool,
+    /// The chance that an announce is the last one on its connection.
+    reconnect_chance: f64,
+    /// Whether connections are closed and opened again: not while they are opened first, or the tracker is filled.
+    reconnects: bool,
     waiting: VecDeque<usize>,
     /// The number of connections that have been dialled and are not open yet.
     handshakes: usize,
@@ -121,6 +125,11 @@ impl Client {
             offers: settings.offers,
             answer_share: settings.answer_share,
             held_announce: settings.held_announce,
+            reconnect_chance: match settings.announces_per_connection {
+                0 => 0.0,
+                announces => 1.0 / f64::from(announces),
+            },
+            reconnects: false,
             handshakes: 0,
             ramp_rate,
             ramp: None,
@@ -162,6 +171,19 @@ impl Client {
         // A tracker that does not accept it has already closed.
         let _ = self.pool.connections[slot].send(close);
         self.on_failure(run, slot, now_ns);
+    }
+
+    /// Closes the connection of an announcer after its last announce, or queues it for another one.
+    pub(super) fn reconnect_or_queue(&mut self, run: &mut Run, slot: usize) {
+        let is_announcer = self.slots[slot].role == Role::Announcer;
+        if !self.reconnects || !is_announcer || run.random.random::<f64>() >= self.reconnect_chance {
+            return self.queue(slot);
+        }
+        let close = self.encoder.control(Opcode::Close, &[]);
+        // A tracker that does not accept it has already closed.
+        let _ = self.pool.connections[slot].send(close);
+        self.close(slot);
+        self.queue_dial(slot);
     }
 
     fn close(&mut self, slot: usize) {
@@ -233,6 +255,8 @@ impl Protocol for Client {
         run.fill = None;
         let now_ns = run.now_ns();
         let is_ramp = matches!(order, Order::Connect);
+        let is_run = matches!(order, Order::Closed { .. } | Order::Open { .. });
+        self.reconnects = is_run && self.reconnect_chance > 0.0;
         self.ramp = self.ramp_rate.filter(|_| is_ramp).map(|rate| Arrivals::new(now_ns, rate));
         self.pool.clear_queues();
         self.waiting.clear();
@@ -326,7 +350,7 @@ impl Protocol for Client {
     /// Returns whether all replies have come, and relayed messages have ceased to come.
     fn is_drained(&self, began_ns: u64, now_ns: u64) -> bool {
         let is_quiet = now_ns - self.last_message_ns.max(began_ns) >= QUIET_NS;
-        self.pool.in_flight == 0 && (self.offers == 0 || is_quiet)
+        self.pool.in_flight + self.handshakes == 0 && (self.offers == 0 || is_quiet)
     }
 
     fn check_alive(&mut self, run: &mut Run) -> Result<(), String> {

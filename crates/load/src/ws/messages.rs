@@ -269,14 +269,17 @@ impl Client {
         None
     }
 
-    /// Completes the request in flight and queues the connection. Returns whether the reply came in time.
+    /// Completes the request in flight. Then the connection takes another one, or is opened again. Returns whether the reply came in time.
     fn take_reply(&mut self, run: &mut Run, slot: usize, now_ns: u64) -> bool {
         let Some(request) = self.pool.take_request(slot) else { return false };
         let is_late = run.is_late(request.kind, request.peer, request.due_ns, now_ns);
         if !is_late && request.kind == Kind::Announce {
             self.slots[slot].filled += 1;
         }
-        self.queue(slot);
+        match request.kind {
+            Kind::Announce => self.reconnect_or_queue(run, slot),
+            Kind::Connect | Kind::Scrape => self.queue(slot),
+        }
         !is_late
     }
 }

@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
@@ -13,6 +14,7 @@ use shoal_base::transport::stream::ListenAddress;
 
 use super::socket_file::SocketFile;
 use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
+use crate::SourceFilter;
 use crate::inherited::{self, InheritedSockets, fits, places};
 use crate::socket::options;
 
@@ -49,6 +51,8 @@ pub(super) struct StreamListener {
     is_inherited: bool,
     /// Whether several workers accept from this socket.
     pub(super) is_shared: bool,
+    /// Whether it has a filter, which accepted connections inherit.
+    pub(super) has_filter: Arc<AtomicBool>,
 }
 
 /// The error that an address cannot be listened on.
@@ -184,6 +188,23 @@ impl StreamListeners {
         self.listeners.iter().map(|listener| listener.socket.as_fd())
     }
 
+    /// Makes the kernel drop the connection requests of some sources. Connections over Unix sockets have no sources. Fails if
+    /// the kernel refuses a filter.
+    pub fn filter(&self, filter: &SourceFilter) -> io::Result<()> {
+        self.listeners.iter().try_for_each(|listener| match listener.local {
+            ListenAddress::Tcp(address) => {
+                // A connection that is accepted meanwhile may have the filter already.
+                listener.has_filter.store(true, Ordering::Relaxed);
+                filter.attach(&*listener.socket, address.is_ipv6())?;
+                if filter.is_empty(address.is_ipv6()) {
+                    listener.has_filter.store(false, Ordering::Relaxed);
+                }
+                Ok(())
+            }
+            ListenAddress::Unix(_) => Ok(()),
+        })
+    }
+
     /// Returns the limiter that the worker's service asks whether a source may have one more connection.
     pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {
         SourceLimiter::new(Arc::clone(&self.sources), limits, self.counters())
@@ -234,6 +255,7 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
         local: ListenAddress::Tcp(local),
         is_inherited: false,
         is_shared: false,
+        has_filter: Arc::default(),
     };
     Ok(sockets.into_iter().map(listener).collect())
 }
@@ -301,6 +323,7 @@ fn adopt_group(
         local: local.clone(),
         is_inherited: worker % sockets.len() < count,
         is_shared,
+        has_filter: Arc::default(),
     };
     Ok((0..workers.get()).map(listener).collect())
 }
@@ -339,6 +362,7 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
         local: ListenAddress::Unix(path.to_owned()),
         is_inherited: false,
         is_shared: workers.get() > 1,
+        has_filter: Arc::default(),
     };
     Ok((0..workers.get()).map(listener).collect())
 }

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shoal_access::budget::Budget;
+use shoal_access::rules::RuleCounter;
 use shoal_access::torrents::TorrentTable;
 use shoal_base::metrics::Gauge;
 use shoal_engine::watch::Cause;
@@ -19,10 +20,13 @@ pub struct ListCounters {
     pub allow: ListCounter,
     /// The list of torrents that are refused.
     pub deny: ListCounter,
-    /// The numbers of sources of `access.networks_allow` and `access.networks_deny` that could not be read as a whole.
-    pub faulty_networks: [Gauge; 2],
+    /// The numbers of sources of `access.networks_allow`, `access.networks_deny` and `access.geoip` that could not be
+    /// read as a whole.
+    pub faulty_networks: [Gauge; 3],
     /// The numbers of bans that sources have earned.
     pub bans: BanCounters,
+    /// The counters of the rules, in their order.
+    rules: Mutex<Vec<Arc<RuleCounter>>>,
     /// The numbers of every source of every list, in the order of the configuration.
     sources: Mutex<Vec<Arc<SourceCounter>>>,
     /// The heartbeat of the thread that follows the files.
@@ -77,6 +81,24 @@ impl ListCounters {
 
     pub(super) fn set_sources(&self, sources: Vec<Arc<SourceCounter>>) {
         *self.sources.lock().unwrap_or_else(PoisonError::into_inner) = sources;
+    }
+
+    /// Returns the counters of the rules.
+    pub fn rules(&self) -> Vec<Arc<RuleCounter>> {
+        self.rules.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the counters of the rules by those that are asked for. A rule that stays keeps its number.
+    pub(super) fn rule_counters(&self) -> impl FnMut(&str) -> Arc<RuleCounter> {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut old = std::mem::take(&mut *rules);
+        move |text| {
+            let known = old.iter().position(|counter| counter.rule == text);
+            let counter =
+                known.map_or_else(|| Arc::new(RuleCounter::new(text)), |index| old.swap_remove(index));
+            rules.push(Arc::clone(&counter));
+            counter
+        }
     }
 
     /// Returns the numbers of each source.

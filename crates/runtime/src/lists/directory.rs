@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     fn build() -> Build {
-        Build { key: HashKey::new([1, 2, 3, 4]), budget: Budget::default() }
+        Build::new(HashKey::new([1, 2, 3, 4]), Budget::default())
     }
 
     fn torrent(name: char) -> Vec<u8> {

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use shoal_access::HashKey;
 use shoal_access::budget::Budget;
 use shoal_access::faults::Faults;
+use shoal_access::rules::{NamedNetworks, Rule};
 use shoal_access::torrents::{Links, TableBuilder};
 use shoal_base::InfoHash;
 use shoal_config::ListSource;
 
 use super::changes::SourceChange;
 use super::fetches::{Fetched, UrlReading};
+use super::owners::Named;
 
 /// The key and the budget that tables are built with.
 #[derive(Clone, Debug)]
@@ -21,9 +23,23 @@ pub struct Build {
     pub key: HashKey,
     /// The memory of all lists.
     pub budget: Budget,
+    /// The names in the rules about networks.
+    pub(super) named: Named,
 }
 
 impl Build {
+    /// Creates tables that take their memory from `budget`.
+    pub fn new(key: HashKey, budget: Budget) -> Self {
+        Self { key, budget, named: Named::default() }
+    }
+
+    /// Returns the same for tables of the owners of networks, of which these rules name some.
+    #[must_use]
+    pub fn for_rules(self, rules: &[Rule]) -> Self {
+        self.named.replace(NamedNetworks::of(rules));
+        self
+    }
+
     pub(super) fn table(&self) -> TableBuilder {
         TableBuilder::within(&self.budget)
     }

@@ -19,6 +19,7 @@ use super::entries::{Body, Build, Entries, Reading};
 use super::linked::Linked;
 use super::list::Place;
 use super::networks::Networks;
+use super::owners::Owners;
 use super::torrents::Torrents;
 use super::watch::apply_changes;
 use super::{Lists, Publisher, lock};
@@ -39,6 +40,8 @@ pub enum Fetched {
     Torrents(UrlReading<Torrents>),
     /// A list of networks.
     Networks(UrlReading<Networks>),
+    /// A table of the owners of networks.
+    Owners(UrlReading<Owners>),
 }
 
 #[derive(Debug, Default)]
@@ -134,6 +137,11 @@ impl Fetches {
         });
     }
 
+    /// Forgets the URLs of a list, whose copies are to be read again.
+    pub(super) fn forget(&self, list: &str) {
+        self.lock().tasks.retain(|task| task.list != list);
+    }
+
     /// Forgets the URLs that the configuration no longer names, and lets all others be fetched.
     pub(super) fn end_configuration(&self) {
         let mut state = self.lock();
@@ -168,6 +176,7 @@ impl Fetches {
             let has_failed = match &fetched {
                 Fetched::Torrents(reading) => is_failure(reading),
                 Fetched::Networks(reading) => is_failure(reading),
+                Fetched::Owners(reading) => is_failure(reading),
             };
             let place = Place::Url(&job.url);
             let changes = apply_changes(lists, publisher, |lists| lists.take_read(job.list, place, fetched));

@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_panic_of_a_parser_is_a_fault_of_its_file() {
         let mut list = List::<Faulty>::new("torrents_deny");
-        let build = Build { key: HashKey::new([0; 4]), budget: Budget::default() };
+        let build = Build::new(HashKey::new([0; 4]), Budget::default());
         list.configure(&[ListSource::Path("/dev/null".into())]);
         assert!(!list.read_files(true, &build, &mut Vec::new()));
         let fault = list.states().next().and_then(|state| state.fault);

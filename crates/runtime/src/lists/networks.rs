@@ -47,19 +47,23 @@ impl Entries for Networks {
     }
 }
 
-/// Returns the table of both keys and the bans, or `None` if there are neither sources nor bans.
+/// Returns the table of both keys, the bans and the networks of rules, or `None` if there are neither sources nor bans
+/// nor rules.
 pub(super) fn table(
     allow: &List<Networks>,
     deny: &List<Networks>,
     bans: impl Iterator<Item = Network>,
+    ruled: Option<impl Iterator<Item = (Network, u8)>>,
 ) -> Option<NetworkTable> {
     let mut bans = bans.peekable();
-    if allow.is_empty() && deny.is_empty() && bans.peek().is_none() {
+    if allow.is_empty() && deny.is_empty() && bans.peek().is_none() && ruled.is_none() {
         return None;
     }
     let sum = |list: &List<Networks>| list.entries().map(Entries::len).sum::<usize>();
     let allowed = if allow.is_empty() { "all".to_owned() } else { sum(allow).to_string() };
-    let table = NetworkTable::of((!allow.is_empty()).then(|| networks(allow)), networks(deny).chain(bans));
+    let ruled = ruled.into_iter().flatten();
+    let allow_list = (!allow.is_empty()).then(|| networks(allow));
+    let table = NetworkTable::with_rules(allow_list, networks(deny).chain(bans), ruled);
     tracing::info!(allowed, denied = sum(deny), "lists of networks");
     Some(table)
 }

@@ -277,7 +277,7 @@ mod tests {
             let gzip = gzip.finish().unwrap();
             let read = |bytes_max| {
                 let body = Body { text: &mut &gzip[..], media_type: None, bytes_max };
-                let build = Build { key: HashKey::new([1, 2, 3, 4]), budget: Budget::default() };
+                let build = Build::new(HashKey::new([1, 2, 3, 4]), Budget::default());
                 Torrents::parse(body, &build, &mut Links::default())
             };
             let bytes = text.len() as u64;

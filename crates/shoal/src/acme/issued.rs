@@ -65,6 +65,11 @@ impl Issued {
         names.all(|name| self.certificate.names.iter().any(|own| own == name))
     }
 
+    /// Returns whether the certificate has one of these names.
+    pub(super) fn has_any_name<'n>(&self, mut names: impl Iterator<Item = &'n str>) -> bool {
+        names.any(|name| self.certificate.names.iter().any(|own| own == name))
+    }
+
     /// Returns a share of one that is the same for all looks at this certificate, and differs between certificates.
     pub(super) fn share(&self) -> f64 {
         f64::from(crc32fast::hash(&self.der)) / f64::from(u32::MAX)

@@ -68,7 +68,7 @@ pub(crate) struct Offered {
     pub(crate) keys: StateKeys,
     /// The lock of the state, if there is one.
     pub(crate) lock: Option<OwnedFd>,
-    pub(crate) listening: Mutex<Listening>,
+    pub(crate) listening: Arc<Mutex<Listening>>,
     pub(crate) store: Arc<Store>,
     /// The swarms of WebTorrent, if limits of sources count their peers.
     pub(crate) counted_swarms: Option<Arc<Swarms>>,

@@ -82,6 +82,7 @@ fn paths_with(config: &Config, file: Option<&Path>, torrents: Use) -> Vec<Need> 
     needs.add("access.torrents_deny", files(&access.torrents_deny), torrents);
     needs.add("access.networks_allow", files(&access.networks_allow), Use::ReadFile);
     needs.add("access.networks_deny", files(&access.networks_deny), Use::ReadFile);
+    needs.add("access.geoip", files(&access.geoip), Use::ReadFile);
     needs.add("access.audit_file", &access.audit_file, Use::WriteFile);
     needs.add("access.bans_file", &access.bans_file, Use::WriteFile);
     needs.add("tokens.jwks", files(config.tokens.jwks.as_slice()), Use::ReadFile);
@@ -166,6 +167,7 @@ fn sources(config: &Config) -> impl Iterator<Item = &ListSource> {
     [&access.torrents_allow, &access.torrents_deny, &access.networks_allow, &access.networks_deny]
         .into_iter()
         .flatten()
+        .chain(&access.geoip)
         .chain(&config.tokens.jwks)
 }
 

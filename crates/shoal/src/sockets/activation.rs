@@ -80,10 +80,17 @@ pub(crate) fn take(
     if let Some(InheritedSocket { name, kind, .. }) =
         excess.iter().find(|socket| !socket.name.starts_with(STORED))
     {
-        return Err(Failure::Configuration(format!(
-            "workers.count: there are more sockets {name:?} for {kind} than the {workers} workers; workers.count must be at \
-             least the number of sockets"
-        )));
+        let fault = if name.starts_with(HANDED) {
+            format!(
+                "an upgrade cannot lower it to {workers}, because the running tracker has more workers; restart the tracker"
+            )
+        } else {
+            format!(
+                "there are more sockets {name:?} for {kind} than the {workers} workers; workers.count must be at least the \
+                 number of sockets"
+            )
+        };
+        return Err(Failure::Configuration(format!("workers.count: {fault}")));
     }
     unused.extend(excess);
     let mut names = Vec::new();

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 use shoal_config::{Config, Listen, UdpConfig};
 use shoal_net::stream::{ListenAddress, StreamListeners};
-use shoal_net::{Backend, InheritedSockets, SocketProbe, SocketSettings, Sockets};
+use shoal_net::{Backend, InheritedSockets, SocketProbe, SocketSettings, Sockets, SourceFilter};
 use shoal_session::{ListenerProtocols, SessionSettings};
 
 use crate::broker::Broker;
@@ -39,6 +39,8 @@ pub(crate) struct Listening {
     http: Vec<Listen>,
     /// The descriptors of the XDP data path, with their names.
     data_path: Vec<(String, OwnedFd)>,
+    /// Drops the connection requests of banned sources.
+    filter: SourceFilter,
 }
 
 /// A prepared change, not yet adopted.
@@ -81,6 +83,7 @@ impl Listening {
             control,
             http: config.http.listen.clone(),
             data_path: data_path.descriptors()?,
+            filter: SourceFilter::default(),
         })
     }
 
@@ -155,10 +158,19 @@ impl Listening {
         }
         advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
         (self.sockets, self.listeners, self.http) = (sockets, listeners, http);
+        if let Err(error) = self.listeners.iter().try_for_each(|listeners| listeners.filter(&self.filter)) {
+            tracing::warn!(%error, "new sockets do not drop the connections of banned sources; workers close them");
+        }
         let plain = self.http.len();
         let (http, tls) = bound::listen_addresses(&self.listeners, plain);
         tracing::info!(udp = bound::addresses(&self.sockets), http, tls, "listening");
         changes
+    }
+
+    /// Makes the kernel drop the connection requests of some sources. Fails if the kernel refuses a filter.
+    pub(crate) fn filter(&mut self, filter: SourceFilter) -> io::Result<()> {
+        self.filter = filter;
+        self.listeners.iter().try_for_each(|listeners| listeners.filter(&self.filter))
     }
 
     fn difference(&self, change: &Change) -> SocketChanges {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use shoal_access::networks::{NetworkTable, prefixes};
+use shoal_access::networks::{Answer, NetworkTable, prefixes};
 use shoal_config::LimitsConfig;
 use shoal_engine::connection_id::SharedIds;
 use shoal_engine::limits::{self, Activity};
@@ -87,17 +87,20 @@ pub(super) fn networks(live: &Live) -> (Vec<Network>, NetworkRule) {
     let bans = live.policy.access().and_then(|access| access.bans.as_ref()).unwrap_or(&all);
     let none = Arc::new(NetworkTable::new(Some(&[]), &[]));
     let exempt = limits::exempt(&live.policy.config().limits).unwrap_or(none);
-    let rule = |[is_served, exempt, is_unbanned]: [bool; 3]| NetworkRule {
-        denied: !(is_served && is_unbanned),
-        exempt,
+    let rules = live.policy.access().and_then(|access| access.rules.as_ref());
+    let judge = |[answer, exempt, banned]: [Answer; 3]| {
+        let exempt = exempt == Answer::Served;
+        // Rules do not apply to exempt networks, and a refusal by a rule is a reply.
+        let is_dropped = !exempt && rules.is_some_and(|rules| rules.drops_network(answer));
+        NetworkRule { denied: answer == Answer::Denied || banned == Answer::Denied || is_dropped, exempt }
     };
-    let usual = [access.serves_others(), false, true];
-    let network = |(network, answers): (shoal_access::networks::Network, [bool; 3])| Network {
+    let usual = NetworkRule { denied: !access.serves_others(), exempt: false };
+    let network = |(network, rule): (shoal_access::networks::Network, NetworkRule)| Network {
         ip: network.first(),
         bits: network.prefix_length(),
-        rule: rule(answers),
+        rule,
     };
-    (prefixes([access, &exempt, bans], usual).into_iter().map(network).collect(), rule(usual))
+    (prefixes([access, &exempt, bans], usual, judge).into_iter().map(network).collect(), usual)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocklist;
 pub(crate) mod private;
+pub(crate) mod requests;
 pub(crate) mod rules;
 pub(crate) mod urls;
 
@@ -330,9 +331,7 @@ fn commands_change_the_lists_of_a_running_tracker() {
         (code, text.as_str()),
         (Some(0), &*format!("{hash} added to {}\n", listed.path("deny").display()))
     );
-    for said in ["a list was changed", "\"by\":\"", "uid ", "case 4711", &hash] {
-        assert!(log.contains(said), "{said} is not in {log}");
-    }
+    assert_eq!(log, "", "the line of output says it");
     wait_until(&listed.tracker, 'a', true);
     assert_reason(&listed.tracker, 'a', Some("a notice"));
     let written = fs::read_to_string(listed.path("deny")).unwrap();
@@ -342,7 +341,7 @@ fn commands_change_the_lists_of_a_running_tracker() {
     assert_eq!((code, text.contains("is already in")), (Some(0), true), "{text}");
     assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), written);
     let (code, text, log) = access(&listed, &["remove", "--deny", &hash]);
-    assert_eq!((code, text.contains("removed from"), log.contains("\"removed\"")), (Some(0), true, true));
+    assert_eq!((code, text.contains("removed from"), &*log), (Some(0), true, ""));
     wait_until(&listed.tracker, 'a', false);
     assert_eq!(fs::read_to_string(listed.path("deny")).unwrap(), "# ours\n");
     assert_eq!(access(&listed, &["remove", "--deny", &hash]).0, Some(3));

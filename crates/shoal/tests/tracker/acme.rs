@@ -161,6 +161,24 @@ fn another_directory_and_another_profile_have_another_certificate() {
     assert!(days < 7, "{days}");
 }
 
+/// The certificate authority refuses an order that says it replaces a certificate with which it shares no name.
+#[test]
+fn other_domains_have_another_certificate() {
+    let mut place = Place::new(|_| {});
+    place.pebble.run().unwrap();
+    place.start().wait_for_line("a certificate was issued");
+    for (domains, names) in [("other.example", 1), ("other.example,third.example", 2)] {
+        place.more = vec![("SHOAL_ACME_DOMAINS", domains.to_owned())];
+        let tracker = place.start();
+        tracker.wait_for_line("ordering another certificate");
+        tracker.wait_for_line("a certificate was issued");
+        let file = CertificateFiles { chain: place.certificate_file(), key: None };
+        let issued = Server::load(&[file]).unwrap().certificates();
+        assert_eq!(issued[0].names.len(), names, "{:?}", issued[0].names);
+        assert!(issued[0].names.iter().all(|name| domains.contains(&**name)), "{:?}", issued[0].names);
+    }
+}
+
 #[test]
 fn where_tls_is_not_reached_plain_http_shows_the_tracker() {
     let [elsewhere] = unused_ports().unwrap();

@@ -303,6 +303,17 @@ fn a_ban_that_a_source_has_earned_holds_in_the_driver() {
     });
 }
 
+#[test]
+fn a_rule_that_drops_a_network_holds_in_the_driver_and_one_that_serves_it_does_not() {
+    let rules = "network 192.0.2.66/32 drop,network 2001:db8:1::66/128 interval 60";
+    let settings = [("SHOAL_ACCESS_RULES", rules), ("SHOAL_ANNOUNCE_INTERVAL_JITTER_S", "0")];
+    over_xdp(&settings, |tracker, _, client| {
+        assert_denied(tracker, client, OTHERS[0], TRACKER[0]);
+        let peer = Announce::leecher(hash(1), 1);
+        assert_eq!(client.run(|| client_at(OTHERS[1], TRACKER[1]).announce(&peer)).interval_s, 60);
+    });
+}
+
 /// Asserts that the program drops what comes from an address.
 fn assert_denied(tracker: &Tracker, client: &Side, from: &str, to: &str) {
     eventually("its datagrams are dropped", || {

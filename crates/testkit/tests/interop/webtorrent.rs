@@ -70,6 +70,12 @@ mod wss_v4 {
         webtorrent_to_webtorrent: WebTorrent to WebTorrent, Leecher first;
         webtorrent_to_libtorrent: WebTorrent to Libtorrent, Seeder first;
         libtorrent_to_webtorrent: Libtorrent to WebTorrent, Leecher first;
+        libtorrent_to_libtorrent: Libtorrent to Libtorrent, Seeder first;
+    }
+
+    #[test]
+    fn hundreds_of_torrents_on_one_socket() -> Result<()> {
+        signalling::run_many_torrents(Family::V4, Wss, Path::new(TRACKER_VIEW))
     }
 }
 

@@ -170,6 +170,9 @@ fn verdict(event: &EventResult) -> String {
             "{:.0} replies a second; {}/{} frames free; {} unaccounted",
             account.responses_per_s, account.frames_free, account.frames, account.unaccounted
         )),
+        (None, Some(PeerCounts { torrents, before: 0, .. })) => {
+            words.push(format!("no peers to lose: none were left before it (in {torrents} torrents)"));
+        }
         (None, Some(PeerCounts { torrents, before, after })) => {
             words.push(format!("peers {before} → {after} (in {torrents} torrents)"));
         }
@@ -233,4 +236,19 @@ fn notes(result: &ChaosResult) -> String {
     words.extend(result.failure.as_ref().map(|failure| format!("The run ended early: {failure}.")));
     words.push(if result.passed() { "PASSED".to_owned() } else { "FAILED".to_owned() });
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_after_the_loss_of_all_peers_says_so() {
+        let with = |before| {
+            let peers = Some(PeerCounts { torrents: 7, before, after: 0 });
+            verdict(&EventResult { peers, ..EventResult::default() })
+        };
+        assert!(with(0).contains("no peers to lose"), "{}", with(0));
+        assert!(with(5).contains("peers 5 → 0 (in 7 torrents)"), "{}", with(5));
+    }
 }

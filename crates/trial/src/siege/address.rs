@@ -15,12 +15,29 @@ pub(crate) const TRACKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0,
 /// The prefixes that the namespace routes to itself.
 pub(crate) const PREFIXES_V6: [&str; 2] = ["2001:db8::/32", "3fff::/20"];
 
+/// The network of addresses that a tracker takes for public ones. The namespace routes it to itself, so no host of that network is
+/// reached.
+pub(crate) const PUBLIC_V4: &str = "11.0.0.0/8";
+
+/// The one public address of the customers of a carrier.
+pub(crate) const CARRIER_V4: Ipv4Addr = Ipv4Addr::new(11, 64, 0, 1);
+
 /// The networks of trusted proxies, for attacks that act as one.
 pub(crate) const PROXIES: &str = "127.99.0.0/16";
 
 /// Returns the IPv4 address of an honest client.
 pub(crate) fn honest_v4(number: u32) -> IpAddr {
     Ipv4Addr::new(127, 1, low8(number >> 8), low8(number)).into()
+}
+
+/// Returns the public IPv4 address of an honest client.
+pub(crate) fn public_honest_v4(number: u32) -> IpAddr {
+    Ipv4Addr::new(11, 1, low8(number >> 8), low8(number)).into()
+}
+
+/// Returns the public IPv4 address of an attacker.
+pub(crate) fn public_hostile_v4(number: u32) -> IpAddr {
+    Ipv4Addr::new(11, 66, low8(number >> 8), low8(number)).into()
 }
 
 /// Returns the IPv6 address of an honest client, each in its own /48.

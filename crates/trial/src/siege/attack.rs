@@ -37,6 +37,8 @@ pub enum Layer {
     Lists,
     /// Signals to the process.
     Signals,
+    /// Floods that public trackers see every day, against the default settings.
+    Floods,
 }
 
 /// The extent of an attack.
@@ -68,6 +70,9 @@ pub struct Attack {
     pub settings_full: &'static [Setting],
     /// Whether the tracker is a node of a cluster with another one.
     pub is_of_cluster: bool,
+    /// Whether the tracker has its default limits, bans and rules about private addresses, and the honest clients over IPv4 have
+    /// public addresses. Otherwise attacks meet only the limits that they set.
+    pub has_defaults: bool,
     /// Whether the tracker also serves an interface, beyond which attackers put whole frames on the wire. This takes root.
     pub is_on_wire: bool,
     /// The limit on open files of the tracker, if lower than usual.
@@ -106,6 +111,8 @@ pub struct Limits {
     pub is_memory_returned: bool,
     /// The maximum 99th percentile of honest latencies in milliseconds, checked only in full mode.
     pub p99_ms_max: u32,
+    /// The maximum ratio of that percentile to the one before the attack, checked only in full mode.
+    pub p99_ratio_max: Option<f64>,
 }
 
 impl Limits {
@@ -116,6 +123,7 @@ impl Limits {
         resident_bytes_max: 256 << 20,
         is_memory_returned: true,
         p99_ms_max: 1000,
+        p99_ratio_max: None,
     };
 
     /// The default limits, for attacks after which swarms legitimately stay in the store until they time out.
@@ -146,6 +154,7 @@ impl Layer {
             settings: &[],
             settings_full: &[],
             is_of_cluster: false,
+            has_defaults: false,
             is_on_wire: false,
             open_files_max: None,
             limits: Limits::USUAL,
@@ -172,6 +181,7 @@ impl Layer {
             Self::Control => "control",
             Self::Lists => "lists",
             Self::Signals => "signals",
+            Self::Floods => "floods",
         }
     }
 }

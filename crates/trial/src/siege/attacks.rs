@@ -5,6 +5,7 @@ mod cluster;
 mod connections;
 mod control;
 mod datagrams;
+mod floods;
 mod holding;
 mod http;
 mod insight;
@@ -36,4 +37,5 @@ pub const ATTACKS: &[&[Attack]] = &[
     lists::ATTACKS,
     insight::ATTACKS,
     signals::ATTACKS,
+    floods::ATTACKS,
 ];

@@ -7,7 +7,7 @@ mod http;
 mod udp;
 mod ws;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use shoal_testkit::client::tls::Tls;
 
 use crate::measure;
-use crate::siege::address::{honest_v4, honest_v6};
+use crate::siege::address::{honest_v4, honest_v6, public_honest_v4};
 use crate::siege::tracker::Tracker;
 use crate::siege::wire::{self, Wire};
 
@@ -59,10 +59,28 @@ trait Client: Send {
     /// Sends a request and checks the reply.
     fn request(&mut self, round: u64) -> Result<()>;
 
+    /// Returns the interval between two requests.
+    fn interval(&self) -> Duration {
+        REQUEST_INTERVAL
+    }
+
     /// Returns the number of persistent connections that were lost since the last call.
     fn take_lost(&mut self) -> u64 {
         0
     }
+}
+
+/// The state of the tracker while a request is sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Nothing that counts.
+    #[default]
+    Other,
+    /// Nothing. Latencies count as those without an attack.
+    Calm,
+    /// The attack. Requests count.
+    Attack,
 }
 
 /// The results of the requests of some clients.
@@ -76,6 +94,8 @@ pub(crate) struct Tally {
     pub(crate) lost: u64,
     /// Latencies of the replies.
     pub(crate) latencies_us: Vec<u32>,
+    /// Latencies of the replies in the calm before the attack.
+    pub(crate) calm_latencies_us: Vec<u32>,
     /// The first failure during the attack.
     pub(crate) failure: Option<String>,
     /// The last failure before or after the attack.
@@ -92,16 +112,24 @@ pub(crate) struct HonestClients {
 
 #[derive(Default)]
 struct Shared {
-    is_under_attack: AtomicU8,
+    /// A [`Phase`].
+    phase: AtomicU8,
     is_over: AtomicBool,
 }
 
 impl HonestClients {
     /// Starts clients of every protocol at each tracker, and over UDP on a wire if there is one. Waits until each has been answered once.
-    pub(crate) fn start(trackers: &[&Tracker], tls: &Tls, wire: Option<&Wire<'_>>) -> Result<Self> {
+    /// Those over IPv4 have public addresses if `is_public`.
+    pub(crate) fn start(
+        trackers: &[&Tracker],
+        tls: &Tls,
+        wire: Option<&Wire<'_>>,
+        is_public: bool,
+    ) -> Result<Self> {
+        let v4 = if is_public { public_honest_v4 } else { honest_v4 };
         let mut clients = Self { shared: Arc::default(), clients: Vec::new() };
         for (first, tracker) in (0..).step_by(SOURCES_EACH).zip(trackers) {
-            clients.add_all(first, tracker, tls)?;
+            clients.add_all(|number| [v4(first + number), honest_v6(first + number)], tracker, tls)?;
         }
         for (wire, tracker) in wire.into_iter().zip(trackers) {
             wire.on_client_side(|| clients.add_on_wire(tracker))?;
@@ -112,9 +140,8 @@ impl HonestClients {
         Ok(clients)
     }
 
-    /// Starts clients of every protocol at a tracker. Their sources begin behind `first`.
-    fn add_all(&mut self, first: u32, tracker: &Tracker, tls: &Tls) -> Result<()> {
-        let sources = |number| [honest_v4(first + number), honest_v6(first + number)];
+    /// Starts clients of every protocol at a tracker. `sources` returns an address of each family by its number.
+    fn add_all(&mut self, sources: impl Fn(u32) -> [IpAddr; 2], tracker: &Tracker, tls: &Tls) -> Result<()> {
         for source in sources(1) {
             self.add(Protocol::Udp, udp::UdpPair::new(source, tracker.udp(source)))?;
         }
@@ -152,12 +179,13 @@ impl HonestClients {
                 if shared.is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                let is_counted = shared.is_under_attack.load(Ordering::Relaxed) != 0;
+                let phase = shared.phase();
                 let began = measure::now();
                 let result = client.request(round);
-                let took = measure::now() - began;
-                lock(&copy).record(is_counted, began, took, result, client.take_lost());
-                measure::sleep_until(began + REQUEST_INTERVAL);
+                let (took, interval) = (measure::now() - began, client.interval());
+                let missed = took.as_millis() / interval.as_millis();
+                lock(&copy).record(phase, began, (took, missed), result, client.take_lost());
+                measure::sleep_until(began + interval);
             }
         };
         let thread =
@@ -166,9 +194,9 @@ impl HonestClients {
         Ok(())
     }
 
-    /// Begins or ends the time in which requests are counted.
-    pub(crate) fn set_under_attack(&self, is_under_attack: bool) {
-        self.shared.is_under_attack.store(u8::from(is_under_attack), Ordering::Relaxed);
+    /// Begins a phase.
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.shared.phase.store(phase as u8, Ordering::Relaxed);
     }
 
     /// Waits until each client has a reply to a request that it sent after `since`, and returns how long that took.
@@ -206,10 +234,25 @@ impl HonestClients {
     }
 }
 
+impl Shared {
+    fn phase(&self) -> Phase {
+        let number = self.phase.load(Ordering::Relaxed);
+        [Phase::Calm, Phase::Attack].into_iter().find(|phase| *phase as u8 == number).unwrap_or_default()
+    }
+}
+
 impl Tally {
-    fn record(&mut self, is_counted: bool, began: Instant, took: Duration, result: Result<()>, lost: u64) {
-        let missed =
-            measure::count(usize::try_from(took.as_millis() / REQUEST_INTERVAL.as_millis()).unwrap_or(0));
+    /// Records a request, which took this time, and the number of others that were due meanwhile.
+    fn record(
+        &mut self,
+        phase: Phase,
+        began: Instant,
+        (took, missed): (Duration, u128),
+        result: Result<()>,
+        lost: u64,
+    ) {
+        let is_counted = phase == Phase::Attack;
+        let missed = u64::try_from(missed).unwrap_or(0);
         if is_counted {
             self.due += 1;
             self.lost += lost;
@@ -217,11 +260,14 @@ impl Tally {
         match result {
             Ok(()) => {
                 self.last_answered = Some(began);
-                if is_counted {
-                    self.answered += 1;
-                    if self.latencies_us.len() < LATENCIES_MAX {
-                        self.latencies_us.push(measure::micros(took));
-                    }
+                self.answered += u64::from(is_counted);
+                let latencies = match phase {
+                    Phase::Other => return,
+                    Phase::Calm => &mut self.calm_latencies_us,
+                    Phase::Attack => &mut self.latencies_us,
+                };
+                if latencies.len() < LATENCIES_MAX {
+                    latencies.push(measure::micros(took));
                 }
             }
             Err(error) => {
@@ -240,6 +286,7 @@ impl Tally {
         self.answered += other.answered;
         self.lost += other.lost;
         self.latencies_us.extend(other.latencies_us);
+        self.calm_latencies_us.extend(other.calm_latencies_us);
         self.failure = self.failure.take().or(other.failure);
     }
 }
@@ -275,12 +322,12 @@ mod tests {
     fn a_late_failure_counts_for_each_request_that_was_due() {
         let (mut tally, now) = (Tally::default(), measure::now());
         for _ in 0..10 {
-            tally.record(true, now, Duration::from_millis(1), Ok(()), 0);
+            tally.record(Phase::Attack, now, (Duration::from_millis(1), 0), Ok(()), 0);
         }
-        tally.record(true, now, REQUEST_INTERVAL * 25, Err(anyhow::anyhow!("timeout")), 1);
+        tally.record(Phase::Attack, now, (REQUEST_INTERVAL * 25, 25), Err(anyhow::anyhow!("timeout")), 1);
         assert_eq!((tally.due, tally.answered, tally.lost), (36, 10, 1));
         assert_eq!(tally.failure.as_deref(), Some("timeout"));
-        tally.record(false, now, REQUEST_INTERVAL * 25, Err(anyhow::anyhow!("later")), 1);
+        tally.record(Phase::Other, now, (REQUEST_INTERVAL * 25, 25), Err(anyhow::anyhow!("later")), 1);
         assert_eq!((tally.due, tally.lost), (36, 1));
     }
 }

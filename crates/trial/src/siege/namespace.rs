@@ -3,7 +3,7 @@
 //! The program starts itself again inside a new network namespace, whose only interface is loopback. The namespace
 //! disappears when the last process of the siege ends. Without root, a user namespace is created as well.
 //!
-//! The namespace owns all of 127.0.0.0/8 and, apart from the honest clients, one IPv6 /32. An attack can therefore use
+//! The namespace owns all of 127.0.0.0/8 and 11.0.0.0/8 and, apart from the honest clients, one IPv6 /32. An attack can therefore use
 //! as many sources, /64s and /48s as it needs.
 
 use std::env;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use shoal_testkit::namespace::Namespace;
 use shoal_testkit::network::ip;
 
-use crate::siege::address::PREFIXES_V6;
+use crate::siege::address::{PREFIXES_V6, PUBLIC_V4};
 
 /// The environment variable that marks the inner program. Its value identifies the outer namespace.
 const OUTSIDE: &str = "SHOAL_SIEGE_OUTSIDE";
@@ -57,6 +57,7 @@ pub fn enter() -> Result<ExitCode> {
 /// Returns an error if the kernel refuses.
 pub fn prepare() -> Result<()> {
     ip("link set lo up");
+    ip(&format!("route add local {PUBLIC_V4} dev lo"));
     PREFIXES_V6.iter().for_each(|prefix| ip(&format!("route add local {prefix} dev lo")));
     // This allows binding any address of the prefixes, although no interface has it.
     set("/proc/sys/net/ipv6/ip_nonlocal_bind", "1")?;

@@ -17,7 +17,7 @@ use crate::measure::{as_f64, percentile};
 use crate::siege::attack::{Attack, Mode};
 use crate::siege::cluster::{self, Cluster};
 use crate::siege::context::Context;
-use crate::siege::honest::{HonestClients, Protocol, Tally};
+use crate::siege::honest::{HonestClients, Phase, Protocol, Tally};
 use crate::siege::tracker::{Program, Tracker};
 use crate::siege::verdict::{self, Honest, Measured, breaches};
 use crate::siege::wire::{self, Wire};
@@ -27,6 +27,9 @@ const MEMORY_RETURN_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// The interval at which the memory of the tracker is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The time for which honest clients are observed before an attack, if their latencies under it are compared.
+const CALM_TIME: Duration = Duration::from_secs(10);
 
 /// The interval and the timeout of polls of `/health`.
 const POLL_INTERVAL: Duration = Duration::from_millis(150);
@@ -95,7 +98,7 @@ fn run_on(
         settings.into_iter().map(|(key, value)| (key, value.replace(cluster::NATS, &url))).collect();
     let start = || {
         let settings = settings.iter().map(|(key, value)| (*key, value.as_str()));
-        program.start(settings, attack.open_files_max, attack.prepare)
+        program.start(settings, attack.has_defaults, attack.open_files_max, attack.prepare)
     };
     let mut tracker = start()?;
     let cluster = nats.map(|nats| Cluster::new(nats, &tracker, start()?)).transpose()?;
@@ -124,7 +127,11 @@ fn measure(
 ) -> Result<Measured> {
     let nodes: Vec<&Tracker> =
         core::iter::once(&*tracker).chain(others.0.map(|cluster| &cluster.other)).collect();
-    let clients = HonestClients::start(&nodes, tls, others.1)?;
+    let clients = HonestClients::start(&nodes, tls, others.1, attack.has_defaults)?;
+    if attack.limits.p99_ratio_max.is_some() && mode == Mode::Full {
+        clients.set_phase(Phase::Calm);
+        thread::sleep(CALM_TIME);
+    }
     let mut measured = Measured { resident_before_bytes: tracker.resident_bytes(), ..Measured::default() };
     let (context, is_over) = (Context::new(tracker, others, tls, mode), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -174,10 +181,10 @@ fn attack_and_recover(
 ) -> Result<()> {
     let (tracker, began) = (context.tracker, measure::now());
     let cpu_before = tracker.cpu_ns();
-    clients.set_under_attack(true);
+    clients.set_phase(Phase::Attack);
     (attack.run)(context)?;
     context.wait_for_window();
-    clients.set_under_attack(false);
+    clients.set_phase(Phase::Other);
     let ended = measure::now();
     measured.took_ms = ms(ended - began);
     measured.cpu_ms = as_f64(tracker.cpu_ns().saturating_sub(cpu_before)) / 1e6;
@@ -196,8 +203,8 @@ fn attack_and_recover(
 
 /// Summarises the requests of one protocol.
 fn summarise(protocol: Protocol, tally: Tally) -> Honest {
-    let mut latencies = tally.latencies_us;
-    latencies.sort_unstable();
+    let [mut latencies, mut calm] = [tally.latencies_us, tally.calm_latencies_us];
+    [&mut latencies, &mut calm].into_iter().for_each(|all| all.sort_unstable());
     let at = |percent| f64::from(percentile(&latencies, percent)) / 1000.0;
     Honest {
         protocol,
@@ -206,6 +213,7 @@ fn summarise(protocol: Protocol, tally: Tally) -> Honest {
         lost: tally.lost,
         p50_ms: at(50),
         p99_ms: at(99),
+        calm_p99_ms: (!calm.is_empty()).then(|| f64::from(percentile(&calm, 99)) / 1000.0),
         failure: tally.failure,
     }
 }

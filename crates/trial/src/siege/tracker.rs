@@ -36,6 +36,9 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(5);
 const PORT_MIN: u16 = 2000;
 const PORTS_PER_TRACKER: u16 = 8;
 
+/// The beginnings of the keys that are about sources. All attacks share settings of these, except the attacks on the defaults.
+const KEYS_OF_SOURCES: [&str; 3] = ["address.", "bans.", "limits."];
+
 /// A tracker program and its configuration keys.
 pub struct Program {
     path: PathBuf,
@@ -101,10 +104,12 @@ impl Program {
         self.folder.join("key.pem")
     }
 
-    /// Starts the tracker with the default settings and these, after `prepare`, and waits until it is healthy.
+    /// Starts the tracker with the settings of all attacks and these, after `prepare`, and waits until it is healthy. With
+    /// `has_defaults`, it keeps its default settings about sources.
     pub(crate) fn start<'s>(
         &self,
         settings: impl Iterator<Item = (&'s str, &'s str)>,
+        has_defaults: bool,
         open_files_max: Option<u32>,
         prepare: Preparation,
     ) -> Result<Tracker> {
@@ -115,6 +120,8 @@ impl Program {
         fs::copy(self.certificate(), &certificate).context("cannot copy a certificate")?;
         let log = self.folder.join(format!("shoal-{number}.log"));
         let mut all = self.default_settings(port, &certificate);
+        let is_of_sources = |key: &str| KEYS_OF_SOURCES.iter().any(|begin| key.starts_with(begin));
+        all.retain(|key, _| !has_defaults || !is_of_sources(key));
         let folder = self.folder.join(format!("tracker-{number}"));
         fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let program = folder.join("shoal");

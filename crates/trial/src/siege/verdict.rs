@@ -38,6 +38,9 @@ pub struct Honest {
     pub p50_ms: f64,
     /// The 99th percentile of latency in milliseconds.
     pub p99_ms: f64,
+    /// The same before the attack, if it was measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub calm_p99_ms: Option<f64>,
     /// The first failure.
     pub failure: Option<String>,
 }
@@ -164,6 +167,12 @@ fn check_honest(limits: &Limits, measured: &Measured, mode: Mode, breaches: &mut
         if mode == Mode::Full && honest.p99_ms > f64::from(limits.p99_ms_max) {
             breaches.push(format!("{name}: p99 of {:.0} ms", honest.p99_ms));
         }
+        let ratio = limits.p99_ratio_max.zip(honest.calm_p99_ms);
+        if let Some((ratio_max, calm_ms)) = ratio.filter(|_| mode == Mode::Full)
+            && honest.p99_ms > ratio_max * calm_ms
+        {
+            breaches.push(format!("{name}: p99 of {:.1} ms, and {calm_ms:.1} ms before", honest.p99_ms));
+        }
     }
 }
 
@@ -185,6 +194,7 @@ mod tests {
             lost: 0,
             p50_ms: 1.0,
             p99_ms: 5.0,
+            calm_p99_ms: Some(2.0),
             failure: None,
         };
         Measured {
@@ -238,6 +248,17 @@ mod tests {
     fn latency_counts_only_in_full_mode() {
         assert!(broken(|m| m.honest[0].p99_ms = 5000.0, Mode::Short).is_empty());
         assert_eq!(broken(|m| m.honest[0].p99_ms = 5000.0, Mode::Full).len(), 1);
+    }
+
+    #[test]
+    fn latency_is_compared_only_where_an_attack_promises_it() {
+        let limits = Limits { p99_ratio_max: Some(3.0), ..Limits::USUAL };
+        let (within, mut beyond) = (measured(), measured());
+        beyond.honest[0].p99_ms = 6.5;
+        assert!(breaches(&limits, &within, Mode::Full).is_empty());
+        assert!(breaches(&limits, &beyond, Mode::Short).is_empty());
+        assert!(breaches(&Limits::USUAL, &beyond, Mode::Full).is_empty());
+        assert_eq!(breaches(&limits, &beyond, Mode::Full), ["HTTP: p99 of 6.5 ms, and 2.0 ms before"]);
     }
 
     #[test]

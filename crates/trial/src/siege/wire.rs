@@ -172,13 +172,13 @@ impl Frames {
 }
 
 impl Frames {
-    /// Returns the connection ids that have come to the forger since the last call, and the addresses that they are for. Drops all other
-    /// frames.
-    pub(crate) fn take_stolen_ids(&mut self) -> Vec<(SocketAddr, u64)> {
+    /// Returns the connection ids that have come to this MAC address since the last call, and the addresses that they are for. Drops
+    /// all other frames.
+    pub(crate) fn take_ids(&mut self, mac: [u8; 6]) -> Vec<(SocketAddr, u64)> {
         let (mut ids, mut frame) = (Vec::new(), [0; MTU + 64]);
         while let Ok(length) = self.socket.read(&mut frame) {
             let frame = &frame[..length];
-            if !frame.starts_with(&FORGER_MAC) {
+            if !frame.starts_with(&mac) {
                 continue;
             }
             if let Ok(datagram) = parse(frame)

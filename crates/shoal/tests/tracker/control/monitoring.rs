@@ -213,6 +213,7 @@ impl Loaded {
         let nats = Server::start(&Options::default()).unwrap();
         let settings = [
             ("SHOAL_ACCESS_TORRENTS_DENY", deny.to_str().unwrap()),
+            ("SHOAL_ACCESS_RULES", "client -ZZ serve"),
             ("SHOAL_CLUSTER_SERVERS", &nats.url()),
             ("SHOAL_CLUSTER_NODE", "a"),
         ];

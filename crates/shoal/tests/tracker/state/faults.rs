@@ -1,6 +1,7 @@
 //! A state that is not as the tracker left it, or that cannot be written: the log tells, and the tracker serves on.
 
 use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -99,6 +100,39 @@ fn a_snapshot_of_another_version_or_byte_order_is_set_aside() {
         assert_eq!(fs::read(place.file("swarms.refused")).unwrap(), bytes);
         assert_eq!(Client::new(tracker.udp[0]).scrape(&[hash(1)])[0], Counts::default());
     }
+}
+
+/// Root started the tracker once, and then the service with its own user: nothing is lost, and the message has the remedy.
+#[test]
+fn files_of_another_user_are_left_as_they_are() {
+    const USER: u32 = 65534;
+    let place = Place::new();
+    leave(&place);
+    fs::set_permissions(place.parent.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["", "lock"] {
+        chown(place.file(name), Some(USER), Some(USER)).unwrap();
+    }
+    fs::write(place.file("tickets"), "").unwrap();
+    fs::set_permissions(place.file("tickets"), fs::Permissions::from_mode(0o600)).unwrap();
+    let snapshot = fs::read(place.file("swarms")).unwrap();
+    let user = [("SHOAL_PROCESS_USER", "65534"), ("SHOAL_PROCESS_GROUP", "65534")];
+    let ports =
+        [("SHOAL_UDP_LISTEN", "127.0.0.1:0"), ("SHOAL_HTTP_LISTEN", ""), ("SHOAL_CONTROL_LISTEN", "")];
+    for name in ["keys", "swarms", "tickets"] {
+        let refused = run(&[], &place.settings(&[&user[..], &ports].concat()));
+        let error = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{error}");
+        let expected = format!(
+            "{} belongs to user 0, and the tracker, user 65534, may not read it; `chown -R 65534 {}` as root",
+            place.file(name).display(),
+            place.path
+        );
+        assert!(error.contains(&expected), "{error}");
+        chown(place.file(name), Some(USER), Some(USER)).unwrap();
+    }
+    assert_eq!(fs::read(place.file("swarms")).unwrap(), snapshot);
+    let tracker = Tracker::start(&place.settings(&user));
+    assert_filled(&Client::new(tracker.udp[0]));
 }
 
 #[test]

@@ -56,7 +56,8 @@ const LOOK_MS: u64 = 100;
 const LISTEN: &str =
     "127.0.0.1:TRACKER_PORT,[2001:db8::1]:TRACKER_PORT,198.18.0.1:TRACKER_PORT,[2001:2::1]:TRACKER_PORT";
 
-const SETTINGS: &[Setting] = &[("udp.listen", LISTEN), ("udp.xdp.interfaces", crate::siege::wire::INTERFACE)];
+pub(super) const SETTINGS: &[Setting] =
+    &[("udp.listen", LISTEN), ("udp.xdp.interfaces", crate::siege::wire::INTERFACE)];
 
 /// The list of denied networks, in place of which [`deny`] writes a file.
 const DENYING: &[Setting] = &[
@@ -81,7 +82,7 @@ const LIMITING: &[Setting] = &[
 ];
 
 /// The part that all these attacks have in common.
-const ATTACK: Attack = Attack {
+pub(super) const ATTACK: Attack = Attack {
     is_on_wire: true,
     settings: SETTINGS,
     limits: Limits::SWARMS_STAY,
@@ -179,7 +180,7 @@ fn flood(context: &Context<'_>, all: &[Vec<u8>], mut pause: impl FnMut(&mut Fram
 }
 
 /// Returns a pause until few frames are without a reply.
-fn until_answered() -> impl FnMut(&mut Frames) {
+pub(super) fn until_answered() -> impl FnMut(&mut Frames) {
     let mut lost = 0;
     move |frames| {
         for _ in 0..REPLY_LOOKS_MAX {
@@ -342,7 +343,7 @@ fn forged_sources(context: &Context<'_>) -> Result<()> {
             }
         }
         context.sleep_ms(LOOK_MS / 10);
-        for (source, id) in frames.take_stolen_ids() {
+        for (source, id) in frames.take_ids(FORGER_MAC) {
             stolen += 1;
             let announce = leecher(hash, source.port()).packet(id, 1);
             frames.send(&forged(source, FORGER_MAC, &[], port, &announce)?);

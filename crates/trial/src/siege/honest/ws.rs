@@ -1,12 +1,13 @@
 //! Two WebTorrent peers at two addresses: one makes offers, the other answers them, and both messages have to arrive.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 use shoal_testkit::client::tls::Tls;
 
-use super::{Client, TIMEOUT};
+use super::{Client, REQUEST_INTERVAL, TIMEOUT};
 use crate::measure;
 use crate::siege::websocket::{WebSocket, announce, answer, random_id};
 
@@ -65,6 +66,11 @@ impl Client for SocketPair {
             Err(_) => self.lost += 1,
         }
         result
+    }
+
+    /// Offers of one address to one receiver are limited to 16 a second, which a client does not come near.
+    fn interval(&self) -> Duration {
+        REQUEST_INTERVAL * 2
     }
 
     fn take_lost(&mut self) -> u64 {

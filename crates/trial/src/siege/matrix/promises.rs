@@ -282,6 +282,7 @@ pub const PROMISES: &[Promise] = &[
                     "store/hot-swarm",
                     "store/hot-shard",
                     "store/expiry-storm",
+                    "floods/monitoring-firm-udp",
                 ]),
             ),
             on(
@@ -297,8 +298,16 @@ pub const PROMISES: &[Promise] = &[
                     "xdp/ring-not-drained",
                 ]),
             ),
+            on(&[Xdp, Ipv4], Attacks(&["floods/monitoring-firm-xdp"])),
             on(&[Http, Ipv4, Ipv6], Attacks(&["http/pipelining", "http/huge-query", "http/upgrade-storm"])),
-            on(&[Http, Ipv4], Attacks(&["connections/connect-and-close", "connections/connect-and-reset"])),
+            on(
+                &[Http, Ipv4],
+                Attacks(&[
+                    "connections/connect-and-close",
+                    "connections/connect-and-reset",
+                    "floods/monitoring-firm-http",
+                ]),
+            ),
             on(
                 &[Https, Wss, Ipv4, Ipv6],
                 Attacks(&["tls/client-hello-flood", "tls/resumption-flood", "tls/replayed-tickets"]),
@@ -394,5 +403,25 @@ pub const PROMISES: &[Promise] = &[
                 "insight/markup-in-the-log",
             ]),
         )],
+    },
+    Promise {
+        text: "With default settings, no client of an IPv4 address that thousands of clients share is refused.",
+        tests: &[
+            on(&[Udp, Http, Wss, Ipv4], Attacks(&["floods/carrier-nat"])),
+            on(&[Xdp], SAME_WORKER),
+            on(&[Https, Ws], Nothing("the limits are those of HTTP and WSS")),
+            on(&[Ipv6], Nothing("each client has a prefix of its own")),
+            on(&[Cluster], TRUSTED_NODES),
+        ],
+    },
+    Promise {
+        text: "A tracker that is told its names refuses requests by other names, with a reason that tells the right ones; a tracker that is not told them serves all.",
+        tests: &[
+            on(&[Http, Https, Ws, Ipv4], Attacks(&["floods/foreign-names", "floods/foreign-names-refused"])),
+            on(&[Udp, Xdp], Nothing("requests name no host")),
+            on(&[Wss], Nothing("the name is read from the same request after decryption")),
+            on(&[Ipv6], Nothing("the family of the client plays no part")),
+            on(&[Cluster], TRUSTED_NODES),
+        ],
     },
 ];
