@@ -166,6 +166,8 @@ impl Program {
             ("log.format", "json".to_owned()),
             // The attackers are on this host, whose addresses have no limits by default.
             ("limits.exempt", String::new()),
+            // Scrapes do not count peers of private addresses that are kept apart, which those of this host are.
+            ("address.private", "serve".to_owned()),
         ];
         settings.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
