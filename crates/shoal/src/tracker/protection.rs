@@ -1,4 +1,4 @@
-//! What is protected and what is not, in one line of the log each, so that a new operator sees it at the start.
+//! Tells a new operator at the start, in one line of the log each, which protections are on and which are off.
 
 use std::net::SocketAddr;
 
