@@ -222,6 +222,8 @@ fn each_cause_earns_a_ban_over_http() {
     });
 }
 
+type Message = fn(u8) -> Value;
+
 /// Returns an announce of one of 64 torrents.
 fn torrent(number: u8) -> Value {
     browser::announce(char::from(b'0' + number), 'a', 0)
@@ -231,7 +233,7 @@ fn torrent(number: u8) -> Value {
 fn each_cause_earns_a_ban_over_webtorrent_and_closes_the_socket() {
     with_addresses(|| {
         let tracker = start(&[]);
-        let messages: [(&str, &str, fn(u8) -> Value); 3] = [
+        let messages: [(&str, &str, Message); 3] = [
             ("198.18.1.1", "torrents_per_h", torrent),
             ("198.18.1.2", "malformed_per_min", |_| json!({ "action": "announce" })),
             ("198.18.1.3", "over_limit_s", |_| torrent(0)),
