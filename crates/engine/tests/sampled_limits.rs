@@ -1,5 +1,6 @@
 //! The limits of sources as a tracker has them by default: real profiles of clients against the real policy, in simulated
 //! time. Announces are drawn by the gate, as the responders draw them.
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;

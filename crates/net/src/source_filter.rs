@@ -326,7 +326,7 @@ mod tests {
             server.recv(&mut byte).unwrap();
             byte[0]
         };
-        let many = (0..3000).map(|number| 10 << 24 | number * 8);
+        let many = (0..3000).map(|number| (10 << 24) | (number * 8));
         let many = many.map(|ip| ip..=ip).chain([refused(2)..=refused(4)]);
         SourceFilter::new(many, []).attach(&server, false).unwrap();
         (1..=5).for_each(send);

@@ -301,8 +301,10 @@ mod tests {
                 }
             }
         }
-        let (text, count) =
-            (|text: &str| [&[0x40 | text.len() as u8], text.as_bytes()].concat(), nodes.len());
+        let (text, count) = (
+            |text: &str| [&[0x40 | u8::try_from(text.len()).unwrap()], text.as_bytes()].concat(),
+            nodes.len(),
+        );
         let (mut data, mut offsets) = (Vec::new(), Vec::new());
         for (_, system, country) in networks {
             offsets.push(data.len());
@@ -320,7 +322,7 @@ mod tests {
         let mut database: Vec<u8> = records
             .iter()
             .flatten()
-            .flat_map(|record| (*record as u32).to_be_bytes()[1..].to_vec())
+            .flat_map(|record| u32::try_from(*record).unwrap().to_be_bytes()[1..].to_vec())
             .collect();
         database.extend([[0; 16].as_slice(), &data, b"\xab\xcd\xefMaxMind.com\xe9"].concat());
         for (key, value) in [
@@ -331,7 +333,7 @@ mod tests {
             ("description", vec![0xe0]),
             ("ip_version", vec![0xa1, 4]),
             ("languages", vec![0x00, 0x04]),
-            ("node_count", [vec![0xc4], (count as u32).to_be_bytes().to_vec()].concat()),
+            ("node_count", [vec![0xc4], u32::try_from(count).unwrap().to_be_bytes().to_vec()].concat()),
             ("record_size", vec![0xa1, 24]),
         ] {
             database.extend([text(key), value].concat());

@@ -336,7 +336,7 @@ mod tests {
         for step in 0..1100_u64 {
             let now_ns = S + step * S / 100;
             for _ in 0..10_000 {
-                rates.take([(rng.u64(..), rate)], 1, now_ns).is_admitted;
+                rates.take([(rng.u64(..), rate)], 1, now_ns);
             }
             // 10 requests a second each, in turn.
             for hash in honest.iter().skip(usize::try_from(step % 10).unwrap()).step_by(10) {

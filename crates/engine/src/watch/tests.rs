@@ -230,13 +230,14 @@ fn a_neighbour_in_the_next_network_does_not_suffer_but_many_of_them_do_together(
 #[test]
 fn the_queue_of_suspects_is_bounded() {
     let watch = watch(|bans| bans.malformed_per_min = 1);
-    for number in 0..3 * SUSPECTS_MAX as u32 {
+    let suspects_max = u32::try_from(SUSPECTS_MAX).unwrap();
+    for number in 0..3 * suspects_max {
         let ip = Ipv4Addr::from(0x0b00_0000 + number).into();
         (0..2).for_each(|_| watch.observe(ip, Sighting::Malformed, 1, at_ms(0)));
     }
     assert_eq!(suspects(&watch).len(), SUSPECTS_MAX);
     // A source that found no room is a suspect again.
-    let late = Ipv4Addr::from(0x0b00_0000 + 2 * SUSPECTS_MAX as u32).into();
+    let late = Ipv4Addr::from(0x0b00_0000 + 2 * suspects_max).into();
     watch.observe(late, Sighting::Malformed, 1, at_ms(500));
     assert_eq!(suspects(&watch).len(), 1);
 }
@@ -274,7 +275,9 @@ impl CarrierNat {
                 1 | 2 => 51_413,
                 _ => rng.u16(1024..),
             };
-            let torrents = (0..Self::TORRENTS).map(|_| (20_000.0 * rng.f64().powi(3)) as u32).collect();
+            // Low numbers are drawn more often.
+            let torrents =
+                (0..Self::TORRENTS).map(|_| (0..3).fold(20_000, |most, _| rng.u32(0..=most))).collect();
             (port, PeerId(core::array::from_fn(|_| rng.u8(..))), torrents)
         });
         Self { clients: clients.collect(), members: HashSet::new() }
