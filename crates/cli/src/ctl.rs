@@ -65,7 +65,7 @@ const HELP: &str = "\
 Examples:
   shoal ctl token --role admin --name kim    make a token for a client
   shoal ctl bans add 192.0.2.0/24 --for 1h --reason floods
-  shoal ctl bans remove 192.0.2.7            serve a source again that was banned
+  shoal ctl bans remove 192.0.2.7            serve a banned source again
   shoal ctl lists add --deny HASH            refuse a torrent from now on
   shoal ctl drain --wait 30s                 tell the load balancer, then end
   shoal ctl pause udp ipv6 --reason floods --retry-in 30m

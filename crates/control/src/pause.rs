@@ -131,9 +131,17 @@ fn keep(state: Option<&Path>, before: &[PausedPart], after: &[PausedPart]) -> Re
     if before == after {
         return Ok(());
     }
-    let file = state.ok_or(PauseError::NoState)?.join(PAUSED);
+    let Some(state) = state else {
+        // The end of a pause needs no place.
+        let only_ends = after.iter().all(|part| before.contains(part));
+        return if only_ends { Ok(()) } else { Err(PauseError::NoState) };
+    };
+    let file = state.join(PAUSED);
     if after.is_empty() {
-        return Ok(fs::remove_file(file)?);
+        return match fs::remove_file(&file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(fs::File::open(state)?.sync_all()?),
+        };
     }
     let text = serde_json::to_string_pretty(&after).map_err(io::Error::other)?;
     state_directory::replace(&file, |mut new| new.write_all(text.as_bytes()).map(|()| (new, ())))?;

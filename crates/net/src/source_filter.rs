@@ -64,24 +64,18 @@ impl SourceFilter {
         }
     }
 
-    /// Returns whether this filter drops nothing of a family.
-    pub fn is_empty(&self, is_v6: bool) -> bool {
-        self.program(is_v6).is_empty()
-    }
-
     fn program(&self, is_v6: bool) -> &[sock_filter] {
         if is_v6 { &self.v6 } else { &self.v4 }
     }
 
-    /// Makes the kernel apply this filter to a socket of this family, in place of an earlier one. Fails if the kernel refuses
-    /// it, for example because it is larger than net.core.optmem_max permits.
+    /// Makes the kernel apply this filter to a socket of this family, in place of an earlier one. If the kernel refuses it, for
+    /// example because it is larger than net.core.optmem_max permits, the socket has none.
     pub fn attach(&self, socket: impl AsFd, is_v6: bool) -> io::Result<()> {
+        // The kernel counts the old filter until it has the new one, and keeps it if there is no room for both. An old filter
+        // may drop sources that are served again.
+        options::detach_filter(&socket)?;
         let program = self.program(is_v6);
-        Ok(if program.is_empty() {
-            options::detach_filter(socket)
-        } else {
-            options::attach_filter(socket, program)
-        }?)
+        if program.is_empty() { Ok(()) } else { Ok(options::attach_filter(socket, program)?) }
     }
 }
 
@@ -334,5 +328,20 @@ mod tests {
         SourceFilter::default().attach(&server, false).unwrap();
         send(3);
         assert_eq!(receive(), 3);
+    }
+
+    #[test]
+    fn a_filter_that_the_kernel_refuses_leaves_none() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let all = SourceFilter::new([0..=u32::MAX], []);
+        all.attach(&server, false).unwrap();
+        // A jump out of the program.
+        let wrong =
+            SourceFilter { v4: vec![instruction(JUMP, 0, 0, 9), instruction(RETURN, 0, 0, 0)], ..all };
+        assert!(wrong.attach(&server, false).is_err());
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.send_to(&[7], server.local_addr().unwrap()).unwrap();
+        assert_eq!(server.recv(&mut [0]).unwrap(), 1);
     }
 }

@@ -112,7 +112,8 @@ impl TokenSet {
         Ok(Self(tokens))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Returns whether there are no tokens.
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 

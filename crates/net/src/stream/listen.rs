@@ -51,7 +51,7 @@ pub(super) struct StreamListener {
     is_inherited: bool,
     /// Whether several workers accept from this socket.
     pub(super) is_shared: bool,
-    /// Whether it has a filter, which accepted connections inherit.
+    /// Whether it has had a filter, which accepted connections inherit.
     pub(super) has_filter: Arc<AtomicBool>,
 }
 
@@ -188,21 +188,18 @@ impl StreamListeners {
         self.listeners.iter().map(|listener| listener.socket.as_fd())
     }
 
-    /// Makes the kernel drop the connection requests of some sources. Connections over Unix sockets have no sources. Fails if
-    /// the kernel refuses a filter.
+    /// Makes the kernel drop the connection requests of some sources. Connections over Unix sockets have no sources. The error is
+    /// that of the first listener for which the kernel refuses a filter, which then has none.
     pub fn filter(&self, filter: &SourceFilter) -> io::Result<()> {
-        self.listeners.iter().try_for_each(|listener| match listener.local {
+        let attach = |listener: &StreamListener| match listener.local {
             ListenAddress::Tcp(address) => {
-                // A connection that is accepted meanwhile may have the filter already.
+                // Connections that wait to be accepted have a filter for longer than the listener.
                 listener.has_filter.store(true, Ordering::Relaxed);
-                filter.attach(&*listener.socket, address.is_ipv6())?;
-                if filter.is_empty(address.is_ipv6()) {
-                    listener.has_filter.store(false, Ordering::Relaxed);
-                }
-                Ok(())
+                filter.attach(&*listener.socket, address.is_ipv6())
             }
             ListenAddress::Unix(_) => Ok(()),
-        })
+        };
+        self.listeners.iter().map(attach).fold(Ok(()), Result::and)
     }
 
     /// Returns the limiter that the worker's service asks whether a source may have one more connection.

@@ -47,12 +47,14 @@ impl Follower {
         }
         let filter = bans.as_deref().map(filter).unwrap_or_default();
         let mut listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = listening.filter(filter)
-            && !self.has_failed
-        {
-            tracing::warn!(%error, "the kernel does not drop the connections of banned sources; workers close them");
-            self.has_failed = true;
+        let outcome = listening.filter(filter);
+        if let (Err(error), false) = (&outcome, self.has_failed) {
+            tracing::warn!(
+                %error,
+                "the kernel does not drop the connections of banned sources, so workers close them; is net.core.optmem_max too small?"
+            );
         }
+        self.has_failed = outcome.is_err();
         self.told = Some(bans);
     }
 }

@@ -31,7 +31,13 @@ fn are_private(listening: impl Iterator<Item = IpAddr>, of_host: fn() -> Vec<IpA
 
 /// Returns the addresses of this host's interfaces.
 fn of_interfaces() -> Vec<IpAddr> {
-    let Ok(interfaces) = getifaddrs() else { return Vec::new() };
+    let interfaces = match getifaddrs() {
+        Ok(interfaces) => interfaces,
+        Err(error) => {
+            tracing::warn!(%error, "the addresses of this host cannot be read: address.private = \"auto\" takes it for a public one");
+            return Vec::new();
+        }
+    };
     let addresses = interfaces.filter_map(|interface| {
         let address = interface.address?;
         let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));

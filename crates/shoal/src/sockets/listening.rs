@@ -11,6 +11,7 @@
 //! them (`shoal_net::Backend::prepare`).
 
 use std::io;
+use std::mem;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -158,7 +159,7 @@ impl Listening {
         }
         advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
         (self.sockets, self.listeners, self.http) = (sockets, listeners, http);
-        if let Err(error) = self.listeners.iter().try_for_each(|listeners| listeners.filter(&self.filter)) {
+        if let Err(error) = self.filter(mem::take(&mut self.filter)) {
             tracing::warn!(%error, "new sockets do not drop the connections of banned sources; workers close them");
         }
         let plain = self.http.len();
@@ -170,7 +171,8 @@ impl Listening {
     /// Makes the kernel drop the connection requests of some sources. Fails if the kernel refuses a filter.
     pub(crate) fn filter(&mut self, filter: SourceFilter) -> io::Result<()> {
         self.filter = filter;
-        self.listeners.iter().try_for_each(|listeners| listeners.filter(&self.filter))
+        let attached = self.listeners.iter().map(|listeners| listeners.filter(&self.filter));
+        attached.fold(Ok(()), Result::and)
     }
 
     fn difference(&self, change: &Change) -> SocketChanges {

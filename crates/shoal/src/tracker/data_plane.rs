@@ -188,6 +188,7 @@ impl DataPlane {
     ) -> anyhow::Result<Self> {
         let started_unix_s = clock::unix_s();
         let (division, lists) = (parts.division, Arc::clone(&parts.files.lists));
+        let has_tokens = !parts.files.control_tokens.is_empty();
         let Prepared {
             config,
             setup,
@@ -243,7 +244,7 @@ impl DataPlane {
         let ban_thread = ban_thread.context("cannot start the thread that tells the kernel of bans")?;
         let address = control.as_ref().and_then(|control| control.tcp.local_addr().ok());
         let control_shown = address.map_or("off".to_owned(), |address| address.to_string());
-        protection::log(&live.latest().policy, address);
+        protection::log(&live.latest().policy, address, has_tokens);
         let workers = settings::workers(&config);
         tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
         let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });

@@ -23,8 +23,9 @@ impl Line {
 }
 
 /// Logs the protection of a tracker with this policy, whose control listener is at `control`.
-pub(super) fn log(policy: &Policy, control: Option<SocketAddr>) {
-    for Line { what, is_protected, how } in lines(policy, control) {
+/// `has_tokens` says whether operators show tokens to the control listener.
+pub(super) fn log(policy: &Policy, control: Option<SocketAddr>, has_tokens: bool) {
+    for Line { what, is_protected, how } in lines(policy, control, has_tokens) {
         if is_protected {
             tracing::info!(what, how, "protected");
         } else {
@@ -33,7 +34,7 @@ pub(super) fn log(policy: &Policy, control: Option<SocketAddr>) {
     }
 }
 
-fn lines(policy: &Policy, control: Option<SocketAddr>) -> [Line; 8] {
+fn lines(policy: &Policy, control: Option<SocketAddr>, has_tokens: bool) -> [Line; 8] {
     let config = policy.config();
     [
         Line::new("requests of a source", &rates(config), "limits.udp_requests_per_s and others are 0"),
@@ -42,7 +43,7 @@ fn lines(policy: &Policy, control: Option<SocketAddr>) -> [Line; 8] {
         Line::new("lists", &lists(config), "access has no list of torrents, networks, clients or ports"),
         bans(config),
         transport(config),
-        operators(config, control),
+        operators(config, control, has_tokens),
         abuse(config),
     ]
 }
@@ -105,6 +106,8 @@ fn lists(config: &Config) -> Vec<String> {
         ("clients_allow", access.clients_allow.len()),
         ("clients_deny", access.clients_deny.len()),
         ("ports_deny", access.ports_deny.len()),
+        ("rules", access.rules.len()),
+        ("hosts_allow", access.hosts_allow.len()),
     ];
     let set = lists.into_iter().filter(|(_, entries)| *entries > 0);
     let mut lists: Vec<String> = set.map(|(key, _)| format!("access.{key}")).collect();
@@ -139,18 +142,19 @@ fn transport(config: &Config) -> Line {
     }
 }
 
-fn operators(config: &Config, control: Option<SocketAddr>) -> Line {
+fn operators(config: &Config, control: Option<SocketAddr>, has_tokens: bool) -> Line {
     let what = "control listener";
     let Some(address) = control else { return Line::new(what, &["off".to_owned()], "") };
     let mut by = Vec::new();
-    if config.control.tokens.is_some() {
-        by.push("control.tokens".to_owned());
-    }
-    if config.control.certificate.is_some() {
-        by.push("control.certificate".to_owned());
+    if has_tokens {
+        by.push("tokens".to_owned());
     }
     if address.ip().is_loopback() {
         by.push(format!("{address} is this host only"));
+    }
+    // Encryption keeps nobody out.
+    if !by.is_empty() && config.control.certificate.is_some() {
+        by.push("control.certificate".to_owned());
     }
     Line::new(what, &by, &format!("{address} without control.tokens: any client that reaches it reads it"))
 }
@@ -166,7 +170,7 @@ mod tests {
         let file = shoal_config::ConfigFile { path: "shoal.toml", text };
         let none: [(std::ffi::OsString, std::ffi::OsString); 0] = [];
         let policy = Policy::new(shoal_config::read(Some(file), none).unwrap());
-        let lines = lines(&policy.with_private_host(is_host_private), control.parse().ok());
+        let lines = lines(&policy.with_private_host(is_host_private), control.parse().ok(), false);
         let shown = lines.into_iter().map(|Line { what, is_protected, how }| {
             format!("{}{what}: {how}", if is_protected { "" } else { "not " })
         });
@@ -201,6 +205,11 @@ mod tests {
         }
         assert!(lines[2].ends_with("all addresses of this tracker are private"), "{lines:#?}");
         assert_eq!(shown(text, "", true)[6], "control listener: off");
+        let text = "[control]\nlisten = \"0.0.0.0:6970\"\ncertificate = \"/c\"\nprivate_key = \"/k\"\n";
+        assert!(
+            shown(text, "0.0.0.0:6970", false)[6].starts_with("not control listener"),
+            "encryption keeps nobody out"
+        );
     }
 
     #[test]
