@@ -52,7 +52,7 @@ impl<T> Context<T> {
         let pace = Pace::default();
         // Clients see draws of `rng`, and none of the gate.
         let gate = Gate::new(fastrand::Rng::with_seed(rng.clone().u64(..).rotate_left(32)));
-        Self {
+        let mut context = Self {
             protocol,
             interval: policy.interval(protocol, pace),
             policy,
@@ -65,13 +65,20 @@ impl<T> Context<T> {
             access_log: None,
             recorder: None,
             credit: None,
-        }
+        };
+        context.draw_watched();
+        context
     }
 
     pub(crate) fn set_policy(&mut self, policy: Arc<Policy>) {
+        let distance = |policy: &Policy| policy.watch().map_or(0, Watch::distance);
+        let is_other = distance(&policy) != distance(&self.policy);
         self.interval = policy.interval(self.protocol, self.pace);
         self.policy = policy;
-        self.until_watched = 1;
+        // Otherwise the next announce would count for many after each of the changes that bans make.
+        if is_other {
+            self.draw_watched();
+        }
     }
 
     /// Returns the number of announces for which the present one stands if it is to be looked at, see

@@ -449,7 +449,8 @@ impl Policy {
     /// Counts a token that was refused, if its signature was wrong.
     #[cold]
     fn observe_token(&self, refusal: Refusal, ip: IpAddr, now: Now) {
-        if matches!(refusal, Refusal::TokenBadSignature | Refusal::TokenSourceLimited) {
+        // A source that is limited may show good tokens.
+        if refusal == Refusal::TokenBadSignature {
             self.observe(ip, Sighting::BadToken, 1, now);
         }
     }

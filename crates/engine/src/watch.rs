@@ -254,7 +254,15 @@ impl Watch {
     }
 }
 
-/// Returns the networks that are never banned: networks without limits, trusted proxies, and private addresses.
+/// Networks behind whose addresses are others: translators of IPv4 (RFC 6052, RFC 8215) and servers of Teredo (RFC 4380).
+const SHARED_V6: [([u16; 8], u8); 3] = [
+    ([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96),
+    ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),
+    ([0x2001, 0, 0, 0, 0, 0, 0, 0], 32),
+];
+
+/// Returns the networks that are never banned: networks without limits, trusted proxies, private addresses, and addresses of
+/// translators.
 pub fn spared(config: &Config) -> Vec<Network> {
     let trusted = config.proxy.trusted.iter().filter_map(|trusted| match trusted {
         Trusted::Network(network) => Some(network),
@@ -263,7 +271,10 @@ pub fn spared(config: &Config) -> Vec<Network> {
     let configured = config.limits.exempt.iter().chain(trusted);
     let configured = configured.filter_map(|network| Network::new(network.addr(), network.prefix_len()));
     let private = address::PRIVATE_V4.map(|(octets, length)| (Ipv4Addr::from(octets).into(), length));
-    let private_v6 = address::PRIVATE_V6.map(|(segments, length)| (Ipv6Addr::from(segments).into(), length));
+    let private_v6 = address::PRIVATE_V6
+        .into_iter()
+        .chain(SHARED_V6)
+        .map(|(segments, length)| (Ipv6Addr::from(segments).into(), length));
     let private: Vec<(IpAddr, u8)> = private.into_iter().chain(private_v6).collect();
     configured.chain(private.into_iter().filter_map(|(ip, length)| Network::new(ip, length))).collect()
 }

@@ -40,6 +40,7 @@ use crate::Now;
 use crate::access_log::{Record, saturated};
 use crate::context::Context;
 use crate::counter::{Kind, Loss, Outcome};
+use crate::limits::Activity;
 use crate::pace::Pace;
 use crate::policy::{Policy, Protocol, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
@@ -151,7 +152,9 @@ impl Responder {
             Ok(wire::Request::Answer(answer)) => inner.answer(member, &answer, now),
             Ok(wire::Request::Scrape(info_hashes)) => inner.scrape(member, ip, info_hashes, now),
             Err(unreadable) => {
-                inner.context.policy.observe(ip, Sighting::Malformed, 1, now);
+                // It counts as a request only: any web page can make its visitors send such messages, and so could have a
+                // carrier's address banned.
+                let _ = inner.context.policy.limit(ip, Activity::Request(Protocol::WebTorrent), now);
                 inner.fail_message(member, ip, &unreadable);
             }
         }

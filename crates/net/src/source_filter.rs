@@ -53,14 +53,14 @@ impl SourceFilter {
         v6: impl IntoIterator<Item = RangeInclusive<u64>>,
     ) -> Self {
         let v4 = v4.into_iter().map(|range| u64::from(*range.start())..=u64::from(*range.end()));
-        let v4 = merged(v4).into_iter().map(|(first, last)| Range {
-            first: low(first),
-            last: low(last),
-            next: None,
-        });
+        let of_word = |ranges: &[(u64, u64)]| {
+            let range =
+                |&(first, last): &(u64, u64)| Range { first: low(first), last: low(last), next: None };
+            ranges.iter().map(range).collect()
+        };
         Self {
-            v4: program(&[SOURCE_V4], &mut v4.collect()),
-            v6: program(&SOURCE_V6, &mut by_upper_word(&merged(v6))),
+            v4: program(&[SOURCE_V4], &merged(v4), of_word),
+            v6: program(&SOURCE_V6, &merged(v6), by_upper_word),
         }
     }
 
@@ -124,17 +124,24 @@ fn push_part(uppers: &mut Vec<Range>, upper: u32, first: u32, last: u32) {
     }
 }
 
-/// Returns the program for ranges of the words at these places in the header. Removes the last ranges while it is too long.
-fn program(words: &[i32], ranges: &mut Vec<Range>) -> Vec<sock_filter> {
+/// Returns the program for the first of these ranges, as many as fit, of the words at these places in the header. `split`
+/// returns ranges by their upper word.
+fn program(
+    words: &[i32],
+    ranges: &[(u64, u64)],
+    split: impl Fn(&[(u64, u64)]) -> Vec<Range>,
+) -> Vec<sock_filter> {
+    // Each range takes an instruction at least.
+    let mut count = ranges.len().min(INSTRUCTIONS_MAX);
     loop {
-        let mut program = Vec::new();
+        let (mut program, ranges) = (Vec::new(), split(&ranges[..count]));
         if !ranges.is_empty() {
-            search_word(words, ranges, &mut program);
+            search_word(words, &ranges, &mut program);
         }
         if program.len() <= INSTRUCTIONS_MAX {
             return program;
         }
-        ranges.truncate(ranges.len() - ranges.len().div_ceil(32));
+        count -= count.div_ceil(32);
     }
 }
 
@@ -304,6 +311,9 @@ mod tests {
         assert!((3000..=INSTRUCTIONS_MAX).contains(&filter.v4.len()));
         assert!((3000..=INSTRUCTIONS_MAX).contains(&filter.v6.len()));
         assert!(!passes_v4(&filter, 16) && passes_v4(&filter, 15));
+        let of_one_provider = (0..100_000_u64).map(|number| (0x2001_0db8 << 32) + 2 * number);
+        let filter = SourceFilter::new([], of_one_provider.map(|first| first..=first));
+        assert!((3000..=INSTRUCTIONS_MAX).contains(&filter.v6.len()));
     }
 
     #[test]
@@ -320,7 +330,7 @@ mod tests {
             server.recv(&mut byte).unwrap();
             byte[0]
         };
-        let many = (0..3000).map(|number| (10 << 24) | (number * 8));
+        let many = (0..800).map(|number| (10 << 24) | (number * 8));
         let many = many.map(|ip| ip..=ip).chain([refused(2)..=refused(4)]);
         SourceFilter::new(many, []).attach(&server, false).unwrap();
         (1..=5).for_each(send);

@@ -79,6 +79,9 @@ pub(crate) enum Served {
     Upgrade(Opened),
 }
 
+/// The first bytes of a TLS connection: a record of a handshake (RFC 8446, 5.1).
+const TLS_HANDSHAKE: [u8; 2] = [0x16, 0x03];
+
 /// How a request is answered.
 enum Decision {
     /// With the end of the connection.
@@ -229,7 +232,10 @@ impl HttpHandler {
                 Ok(Some(request)) => request,
                 Ok(None) => break Next::Busy,
                 Err(error) => {
-                    self.observe_malformed(call.session, call.now);
+                    // Any web page can make its visitors speak TLS here.
+                    if !rest.starts_with(&TLS_HANDSHAKE) {
+                        self.observe_malformed(call.session, call.now);
+                    }
                     let text = format!("{error}\n");
                     response::write_last(&self.counters, error.status(), &text, call.now, call.output);
                     break Next::Linger;

@@ -70,6 +70,9 @@ struct Country<'d> {
     iso_code: Option<&'d str>,
 }
 
+/// The memory of a record's rule in a hash table, which doubles when it grows.
+const RULE_BYTES: u64 = 64;
+
 /// Reads a MaxMind DB. Returns when it was made, in seconds since 1970.
 fn read_database(
     text: &mut Text<'_>,
@@ -80,7 +83,8 @@ fn read_database(
     let mut share = Share::of(budget);
     let (mut bytes, mut is_over) = (Vec::new(), false);
     text.for_each_piece(|piece| {
-        is_over |= !share.need(piece.len() as u64);
+        // The buffer doubles when it grows.
+        is_over |= !share.need(2 * piece.len() as u64);
         if is_over {
             bytes = Vec::new();
         } else {
@@ -108,6 +112,9 @@ fn read_database(
         let rule = match rules.get(&offset) {
             Some(rule) => *rule,
             None => {
+                if !share.need(RULE_BYTES) {
+                    share.check().map_err(io::Error::other)?;
+                }
                 let record: Option<Record<'_>> = found.decode().map_err(damaged)?;
                 let rule = record.and_then(|record| {
                     let code = record.country.and_then(|country| country.iso_code);

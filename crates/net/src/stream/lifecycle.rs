@@ -27,8 +27,8 @@ const DISCARDED_BYTES_MAX: u32 = 256 * 1024;
 /// seconds for a reply, a peer that reads 35 kbit/s stays connected.
 const SEND_TIMEOUTS_MAX: u8 = 6;
 
-/// Flags of the send before a close: as much as there is room for, in one segment with the FIN, and no signal if the peer
-/// is gone.
+/// Flags of the send before a shutdown: as much as there is room for, in one segment with the FIN, and no signal if the
+/// peer is gone.
 const SEND_LAST: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL).union(SendFlags::MORE);
 
 /// The state of a connection after a step.
@@ -214,7 +214,11 @@ impl<S: StreamService> StreamIo<S> {
             service.set_backlog(handle, 0);
         }
         match connection.next {
-            Next::Close => return self.close(handle, service),
+            Next::Close => {
+                // With unread input, the close is a reset, and the kernel would discard the output that it keeps.
+                let _ = shutdown(&connection.socket, Shutdown::Write);
+                return self.close(handle, service);
+            }
             Next::Idle | Next::Upgraded | Next::Pinged if is_shutting_down => {
                 return self.close_with_message(handle, service, S::expire);
             }
@@ -355,5 +359,11 @@ fn refuse<S: StreamService>(socket: &OwnedFd, remote: &Remote, service: &mut S, 
 
 /// Sends as much of `message` as the socket has room for, before the socket is closed. Returns the number of bytes; zero if the peer is gone.
 pub(super) fn try_send(socket: &OwnedFd, message: &[u8]) -> usize {
-    if message.is_empty() { 0 } else { send(socket, message, SEND_LAST).unwrap_or(0) }
+    if message.is_empty() {
+        return 0;
+    }
+    let sent = send(socket, message, SEND_LAST).unwrap_or(0);
+    // With unread input, the close is a reset, and the kernel would discard the message that it keeps.
+    let _ = shutdown(socket, Shutdown::Write);
+    sent
 }

@@ -14,8 +14,8 @@ use anyhow::{Context, anyhow};
 use rustix::fs::{MemfdFlags, memfd_create};
 use shoal_base::transport::stream::{ConnectionKind, Quota};
 use shoal_config::Config;
-use shoal_net::Waker;
 use shoal_net::stream::DetachedConnection;
+use shoal_net::{SourceFilter, Waker};
 use shoal_relay::Swarms;
 use shoal_store::Store;
 use tokio::sync::{Notify, oneshot};
@@ -186,6 +186,8 @@ impl HandOver {
     pub(crate) fn close_sockets(&self) {
         let Ok(offered) = self.unless_upgrading() else { return };
         let mut listening = lock_of(&offered.listening);
+        // Sockets may outlive this process, and bans may have ended before another one uses them.
+        let _ = listening.filter(SourceFilter::default());
         if self.manager.keeps_descriptors() {
             listening.leave();
         } else {

@@ -62,8 +62,9 @@ impl Follower {
 /// Returns the filter of the networks that a table refuses. A ban is as wide as a source of IPv6 or wider.
 fn filter(bans: &NetworkTable) -> SourceFilter {
     let is_served = |[answer]: [Answer; 1]| answer == Answer::Served;
-    let banned = || prefixes([bans], true, is_served).into_iter().map(|(network, _)| network);
-    SourceFilter::new(banned().filter_map(range_v4), banned().filter_map(range_v6))
+    let banned = prefixes([bans], true, is_served);
+    let networks = || banned.iter().map(|(network, _)| *network);
+    SourceFilter::new(networks().filter_map(range_v4), networks().filter_map(range_v6))
 }
 
 fn range_v4(network: Network) -> Option<RangeInclusive<u32>> {

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use shoal_testkit::client::http::{Client as Http, get};
 use shoal_testkit::client::websocket::WebSocket;
 use shoal_testkit::client::{Stream, tcp};
@@ -155,7 +155,7 @@ fn assert_banned(tracker: &Tracker, from: IpAddr) {
         connect(&tracker.http).map_or(true, |stream| answer_of(Box::new(stream)).is_empty()).then_some(())
     });
     eventually("the kernel does not even accept them", || connect(&tracker.http).is_err().then_some(()));
-    assert!(connect(&tracker.tls).is_err(), "nor connections for TLS");
+    eventually("nor connections for TLS", || connect(&tracker.tls).is_err().then_some(()));
 }
 
 #[test]
@@ -233,11 +233,8 @@ fn torrent(number: u8) -> Value {
 fn each_cause_earns_a_ban_over_webtorrent_and_closes_the_socket() {
     with_addresses(|| {
         let tracker = start(&[]);
-        let messages: [(&str, &str, Message); 3] = [
-            ("198.18.1.1", "torrents_per_h", torrent),
-            ("198.18.1.2", "malformed_per_min", |_| json!({ "action": "announce" })),
-            ("198.18.1.3", "over_limit_s", |_| torrent(0)),
-        ];
+        let messages: [(&str, &str, Message); 2] =
+            [("198.18.1.1", "torrents_per_h", torrent), ("198.18.1.3", "over_limit_s", |_| torrent(0))];
         for (address, key, message) in messages {
             let mut client = socket(&tracker, ip(address));
             let times = if key == "over_limit_s" { FLOOD } else { TIMES.into() };
