@@ -45,7 +45,7 @@ fn what_is_printed_to_start_from_is_accepted_back() {
 fn an_unknown_section_or_use_is_refused_with_those_that_exist() {
     for (arguments, expected) in [
         (["config", "--section", "utp"], "shoal: utp: no such section; did you mean udp?"),
-        (["config", "--for", "fun"], "public, webtorrent, private, laboratory"),
+        (["config", "--for", "fun"], "public, webtorrent, private, lan, laboratory"),
     ] {
         let refused = run(&arguments, &[]);
         assert_eq!(refused.status.code(), Some(2));

@@ -132,7 +132,7 @@ fn autonomous_systems_and_countries_hold_over_every_protocol_and_follow_their_ta
     fs::write(&table, format!("{others}127.0.0.8,127.0.0.8,64512,x\n127.0.0.9/32,64513,x\n::1,::1,ZZ\n"))
         .unwrap();
     let text = "[access]\nrules = [\"client -GO interval 60\", \"as 64513 interval 7200\", \"country ZZ refuse not here\", \
-                \"as 64512 refuse\", \"client -XX drop\"]\n";
+                \"as 64512 refuse\", \"client -BD drop\"]\n";
     let text = format!("{text}geoip = [\"{}\"]\n", table.display());
     fs::write(&file, &text).unwrap();
     let tracker = Tracker::start_with_path(&file, &[NONE_EXEMPT, NO_JITTER]);
@@ -141,7 +141,7 @@ fn autonomous_systems_and_countries_hold_over_every_protocol_and_follow_their_ta
     let v6 = Client::new(tracker.udp[1]);
     let peer = Announce::leecher(hash(1), 6881);
     let good = Announce { peer_id: *b"-GO12345678901234567", ..peer };
-    let bad = Announce { peer_id: *b"-XX12345678901234567", ..peer };
+    let bad = Announce { peer_id: *b"-BD12345678901234567", ..peer };
     let words = "your network is not served by this tracker";
     assert_eq!(refused.refusal(&peer.packet(refused.connect(), 5)), words);
     assert_eq!(v6.refusal(&peer.packet(v6.connect(), 5)), "not here");
@@ -216,7 +216,7 @@ fn a_rule_does_not_touch_exempt_networks() {
         ("SHOAL_LIMITS_EXEMPT", "127.0.0.8"),
     ]);
     let monitor = Client::from_ip("127.0.0.8".parse().unwrap(), tracker.udp[0]);
-    let peer = Announce { peer_id: *b"-XX12345678901234567", ..Announce::leecher(hash(1), 6881) };
+    let peer = Announce { peer_id: *b"-BD12345678901234567", ..Announce::leecher(hash(1), 6881) };
     assert_eq!(monitor.announce(&peer).leechers, 1);
     assert_eq!(monitor.announce(&Announce { event: STOPPED, ..peer }).leechers, 0);
     let mut web = Web::over(tcp_from([127, 0, 0, 8], tracker.http[0]));
