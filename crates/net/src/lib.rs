@@ -35,7 +35,6 @@ mod ring;
 mod segmentation;
 mod shared;
 mod socket;
-mod source_filter;
 pub mod stream;
 mod uring;
 mod waker;
@@ -57,7 +56,6 @@ pub use socket::{
     BindError, BufferShortfall, ClientSettings, ConnectError, SOCKETS_MAX, SocketMemory, SocketProbe,
     SocketSettings, Sockets,
 };
-pub use source_filter::SourceFilter;
 pub use uring::{UringIo, UringSettings};
 pub use waker::Waker;
 pub use xdp::{QueueLoss, XdpIo, XdpQueue};

@@ -4,7 +4,6 @@
 //! Sockets are bound before the tracker gives up its privileges. Afterwards, only the broker can bind.
 
 pub(crate) mod activation;
-pub(crate) mod banned;
 pub(crate) mod bound;
 mod host;
 pub(crate) mod listening;

@@ -59,33 +59,16 @@ pub(crate) fn limit_unsent(socket: impl AsFd, bytes: c_int) -> Result<(), Errno>
 /// socket's index in its group equals the processor's index in `processors` (`socket(7)`, SO_ATTACH_REUSEPORT_CBPF).
 /// Datagrams of other processors are distributed by their addresses, as without this.
 pub(super) fn steer_by_processor(socket: impl AsFd, processors: &[usize]) -> Result<(), Errno> {
-    set_program(socket, libc::SO_ATTACH_REUSEPORT_CBPF, &steering(processors))
-}
-
-/// Makes the kernel pass only those packets to a socket for which the program returns a number other than 0
-/// (`socket(7)`, SO_ATTACH_FILTER), in place of an earlier program.
-pub(crate) fn attach_filter(socket: impl AsFd, program: &[libc::sock_filter]) -> Result<(), Errno> {
-    set_program(socket, libc::SO_ATTACH_FILTER, program)
-}
-
-/// Makes the kernel pass all packets again. It is no error if it did.
-pub(crate) fn detach_filter(socket: impl AsFd) -> Result<(), Errno> {
-    match set(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
-        Err(Errno::NOENT) => Ok(()),
-        outcome => outcome,
-    }
-}
-
-fn set_program(socket: impl AsFd, option: c_int, program: &[libc::sock_filter]) -> Result<(), Errno> {
-    let len = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
-    let program = libc::sock_fprog { len, filter: program.as_ptr().cast_mut() };
-    // SAFETY: the kernel copies the descriptor and the program to which it points before the call returns, and writes to
-    // neither; the pointer and the length are those of a slice that lives until then.
+    let mut program = steering(processors);
+    let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel copies the descriptor and the program to which it points before the call returns; the pointer
+    // and the length are those of a vector that lives until then.
     let failed = unsafe {
         libc::setsockopt(
             socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
-            option,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
             ptr::from_ref(&program).cast(),
             socklen_of::<libc::sock_fprog>(),
         )

@@ -2,14 +2,12 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with};
 use shoal_base::transport::stream::Remote;
 
 use super::listen::StreamListener;
-use crate::socket::options;
 
 /// Pause after a failed accept, for example if there are no free descriptors and no idle connection to close.
 const PAUSE_MS: u64 = 100;
@@ -68,10 +66,6 @@ impl AcceptFailure {
 pub(super) fn accept(listener: &StreamListener, index: usize) -> Result<(OwnedFd, Remote), Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(&listener.socket, flags)?;
-    if listener.has_filter.load(Ordering::Relaxed) {
-        // Each old filter would take memory of the kernel for as long as a connection has it.
-        let _ = options::detach_filter(&socket);
-    }
     let peer = match peer.and_then(|peer| SocketAddr::try_from(peer).ok()) {
         Some(peer) if listener.is_tcp() => Some(canonical(peer)),
         // A TCP connection without a peer, for example after a reset, must not be taken for one over a Unix socket.

@@ -6,7 +6,6 @@ use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, getsockname, ipproto, socket_with, sockopt};
@@ -14,7 +13,6 @@ use shoal_base::transport::stream::ListenAddress;
 
 use super::socket_file::SocketFile;
 use super::{Budget, SourceLimiter, SourceLimits, Sources, StreamCounters};
-use crate::SourceFilter;
 use crate::inherited::{self, InheritedSockets, fits, places};
 use crate::socket::options;
 
@@ -51,8 +49,6 @@ pub(super) struct StreamListener {
     is_inherited: bool,
     /// Whether several workers accept from this socket.
     pub(super) is_shared: bool,
-    /// Whether it has had a filter, which accepted connections inherit.
-    pub(super) has_filter: Arc<AtomicBool>,
 }
 
 /// The error that an address cannot be listened on.
@@ -188,20 +184,6 @@ impl StreamListeners {
         self.listeners.iter().map(|listener| listener.socket.as_fd())
     }
 
-    /// Makes the kernel drop the connection requests of some sources. Connections over Unix sockets have no sources. The error is
-    /// that of the first listener for which the kernel refuses a filter, which then has none.
-    pub fn filter(&self, filter: &SourceFilter) -> io::Result<()> {
-        let attach = |listener: &StreamListener| match listener.local {
-            ListenAddress::Tcp(address) => {
-                // Connections that wait to be accepted have a filter for longer than the listener.
-                listener.has_filter.store(true, Ordering::Relaxed);
-                filter.attach(&*listener.socket, address.is_ipv6())
-            }
-            ListenAddress::Unix(_) => Ok(()),
-        };
-        self.listeners.iter().map(attach).fold(Ok(()), Result::and)
-    }
-
     /// Returns the limiter that the worker's service asks whether a source may have one more connection.
     pub fn source_limiter(&self, limits: SourceLimits) -> SourceLimiter {
         SourceLimiter::new(Arc::clone(&self.sources), limits, self.counters())
@@ -252,7 +234,6 @@ fn bind_tcp_group(addr: SocketAddr, workers: NonZeroUsize) -> Result<Vec<StreamL
         local: ListenAddress::Tcp(local),
         is_inherited: false,
         is_shared: false,
-        has_filter: Arc::default(),
     };
     Ok(sockets.into_iter().map(listener).collect())
 }
@@ -320,7 +301,6 @@ fn adopt_group(
         local: local.clone(),
         is_inherited: worker % sockets.len() < count,
         is_shared,
-        has_filter: Arc::default(),
     };
     Ok((0..workers.get()).map(listener).collect())
 }
@@ -359,7 +339,6 @@ fn bind_unix_group(path: &Path, workers: NonZeroUsize) -> Result<Vec<StreamListe
         local: ListenAddress::Unix(path.to_owned()),
         is_inherited: false,
         is_shared: workers.get() > 1,
-        has_filter: Arc::default(),
     };
     Ok((0..workers.get()).map(listener).collect())
 }

@@ -15,7 +15,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use shoal_base::transport::stream::{ConnectionKind, Quota};
 use shoal_config::Config;
 use shoal_net::stream::DetachedConnection;
-use shoal_net::{SourceFilter, Waker};
+use shoal_net::Waker;
 use shoal_relay::Swarms;
 use shoal_store::Store;
 use tokio::sync::{Notify, oneshot};
@@ -68,7 +68,7 @@ pub(crate) struct Offered {
     pub(crate) keys: StateKeys,
     /// The lock of the state, if there is one.
     pub(crate) lock: Option<OwnedFd>,
-    pub(crate) listening: Arc<Mutex<Listening>>,
+    pub(crate) listening: Mutex<Listening>,
     pub(crate) store: Arc<Store>,
     /// The swarms of WebTorrent, if limits of sources count their peers.
     pub(crate) counted_swarms: Option<Arc<Swarms>>,
@@ -186,8 +186,6 @@ impl HandOver {
     pub(crate) fn close_sockets(&self) {
         let Ok(offered) = self.unless_upgrading() else { return };
         let mut listening = lock_of(&offered.listening);
-        // Sockets may outlive this process, and bans may have ended before another one uses them.
-        let _ = listening.filter(SourceFilter::default());
         if self.manager.keeps_descriptors() {
             listening.leave();
         } else {

@@ -11,14 +11,13 @@
 //! them (`shoal_net::Backend::prepare`).
 
 use std::io;
-use std::mem;
 use std::num::NonZeroUsize;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 
 use shoal_config::{Config, Listen, UdpConfig};
 use shoal_net::stream::{ListenAddress, StreamListeners};
-use shoal_net::{Backend, InheritedSockets, SocketProbe, SocketSettings, Sockets, SourceFilter};
+use shoal_net::{Backend, InheritedSockets, SocketProbe, SocketSettings, Sockets};
 use shoal_session::{ListenerProtocols, SessionSettings};
 
 use crate::broker::Broker;
@@ -40,8 +39,6 @@ pub(crate) struct Listening {
     http: Vec<Listen>,
     /// The descriptors of the XDP data path, with their names.
     data_path: Vec<(String, OwnedFd)>,
-    /// Drops the connection requests of banned sources.
-    filter: SourceFilter,
 }
 
 /// A prepared change, not yet adopted.
@@ -84,7 +81,6 @@ impl Listening {
             control,
             http: config.http.listen.clone(),
             data_path: data_path.descriptors()?,
-            filter: SourceFilter::default(),
         })
     }
 
@@ -159,20 +155,10 @@ impl Listening {
         }
         advice::warn_of_shortfalls(sockets.iter().flat_map(Sockets::shortfalls));
         (self.sockets, self.listeners, self.http) = (sockets, listeners, http);
-        if let Err(error) = self.filter(mem::take(&mut self.filter)) {
-            tracing::warn!(%error, "new sockets do not drop the connections of banned sources; workers close them");
-        }
         let plain = self.http.len();
         let (http, tls) = bound::listen_addresses(&self.listeners, plain);
         tracing::info!(udp = bound::addresses(&self.sockets), http, tls, "listening");
         changes
-    }
-
-    /// Makes the kernel drop the connection requests of some sources. Fails if the kernel refuses a filter.
-    pub(crate) fn filter(&mut self, filter: SourceFilter) -> io::Result<()> {
-        self.filter = filter;
-        let attached = self.listeners.iter().map(|listeners| listeners.filter(&self.filter));
-        attached.fold(Ok(()), Result::and)
     }
 
     fn difference(&self, change: &Change) -> SocketChanges {

@@ -25,7 +25,6 @@ use crate::memory::thread::{self as memory_thread, Connections};
 use crate::sandbox::WorkerLimits;
 use crate::service_manager::frozen_swarms::FrozenSwarms;
 use crate::settings;
-use crate::sockets::banned;
 use crate::sockets::bound::{self, Bound, ControlSockets};
 use crate::sockets::listening::Listening;
 use crate::state::{Saver, State};
@@ -78,7 +77,6 @@ pub(super) struct Threads {
     pub(super) saver: Option<Saver>,
     pub(super) access_log: Option<AccessLog>,
     pub(super) collector: PeriodicThread,
-    pub(super) ban_thread: PeriodicThread,
     pub(super) memory_thread: PeriodicThread,
     pub(super) pool: WorkerPool,
 }
@@ -214,7 +212,7 @@ impl DataPlane {
         let offered = Offered {
             keys: state.keys.clone(),
             lock: state.lock()?,
-            listening: Arc::new(Mutex::new(listening)),
+            listening: Mutex::new(listening),
             store: store.clone(),
             counted_swarms: holdings.as_ref().and(swarms.clone()),
             snapshots: state.snapshot_writer(&config, store.clone()),
@@ -240,8 +238,6 @@ impl DataPlane {
             running.take_connections(phase, pool.wakers(), holdings.clone())?;
         }
         let data_path = data_path.follow(&live).context("cannot start the thread of the XDP data path")?;
-        let ban_thread = banned::follow(&live, &offered.listening);
-        let ban_thread = ban_thread.context("cannot start the thread that tells the kernel of bans")?;
         let address = control.as_ref().and_then(|control| control.tcp.local_addr().ok());
         let control_shown = address.map_or("off".to_owned(), |address| address.to_string());
         protection::log(&live.latest().policy, address, has_tokens);
@@ -252,7 +248,7 @@ impl DataPlane {
             started_unix_s,
             last_day: LastDay::new(started_unix_s, last_day),
             backend,
-            threads: Threads { data_path, saver, access_log, collector, ban_thread, memory_thread, pool },
+            threads: Threads { data_path, saver, access_log, collector, memory_thread, pool },
             publisher,
             insight,
             statistics,

@@ -58,7 +58,7 @@ pub(super) struct ControlTask {
 impl Running {
     pub(super) async fn end(&mut self, signals: &mut Signals) -> Result<End, Failure> {
         let Self { hand_over, drain, cluster, threads, .. } = self;
-        let Threads { data_path, collector, ban_thread, memory_thread, pool, .. } = threads;
+        let Threads { data_path, collector, memory_thread, pool, .. } = threads;
         // A stop that comes first ends a hand-over.
         let stop = async |reason: String| {
             if hand_over.stop().await { End::Stop(reason) } else { End::HandedOver }
@@ -70,7 +70,6 @@ impl Running {
             error = pool.failure() => Err(error.into()),
             error = memory_thread.failure() => Err(error.into()),
             error = collector.failure() => Err(error.into()),
-            error = ban_thread.failure() => Err(error.into()),
             error = failure_of(cluster.as_mut(), Node::failure) => Err(error.into()),
             error = failure_of(data_path.as_mut(), DataPathThread::failure) => Err(error.into()),
         }
@@ -91,8 +90,7 @@ impl Running {
     /// worker does not stop.
     pub(super) async fn stop(self, reason: &str, signals: &mut Signals) -> Result<(), Failure> {
         let Self { status, control, hand_over, keys, store, cluster, threads, manager, .. } = self;
-        let Threads { mut pool, memory_thread, collector, ban_thread, access_log, saver, data_path } =
-            threads;
+        let Threads { mut pool, memory_thread, collector, access_log, saver, data_path } = threads;
         tracing::info!(
             signal = reason,
             "stopping after queued requests are answered; a second signal stops at once"
@@ -105,7 +103,7 @@ impl Running {
         }
         hand_over.close_sockets();
         // Datagrams that arrive from now on wait in the sockets.
-        drop((data_path, ban_thread));
+        drop(data_path);
         let leaving = cluster.map(Node::leave);
         tokio::select! {
             stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
