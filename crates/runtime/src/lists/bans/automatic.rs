@@ -46,8 +46,9 @@ impl AutomaticBans {
     pub(in crate::lists) fn configure(&mut self, config: &Config, now_unix_s: u64) {
         self.settings = config.bans.clone();
         self.spared = watch::spared(config);
-        if !self.settings.automatic {
+        if !self.settings.automatic && !self.bans.is_empty() {
             (self.bans, self.ends) = Default::default();
+            self.is_unwritten = true;
         }
         while self.bans.len() > self.bans_max() {
             self.remove_first();
@@ -59,9 +60,14 @@ impl AutomaticBans {
         self.settings.sources_max as usize
     }
 
-    /// Adds bans from another place.
+    /// Adds bans of the file. With `bans.automatic = false`, they go.
     pub(super) fn add_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
-        bans.into_iter().for_each(|ban| self.insert(ban));
+        if self.settings.automatic {
+            bans.into_iter().for_each(|ban| self.insert(ban));
+        } else if !bans.is_empty() {
+            // The file still has them.
+            self.is_unwritten = true;
+        }
         self.count_active(now_unix_s);
     }
 
@@ -178,12 +184,15 @@ impl AutomaticBans {
         self.ends.iter().nth(ended).map_or(u64::MAX, |(end, _)| *end)
     }
 
-    /// Returns the table of all present bans and of the `shared` ones, or `None` if there are none.
+    /// Returns the table of all present bans and of the `shared` ones, or `None` if there are none, or none apply.
     pub(in crate::lists) fn table<'b>(
         &'b self,
         shared: impl Iterator<Item = &'b Ban>,
         now_unix_s: u64,
     ) -> Option<NetworkTable> {
+        if !self.settings.automatic {
+            return None;
+        }
         let is_spared = |banned: &Network| self.spared.iter().any(|network| network.contains(banned.first()));
         let bans = self.active(now_unix_s).chain(shared).map(network);
         let mut bans = bans.filter(|banned| !is_spared(banned)).peekable();
@@ -228,6 +237,18 @@ mod tests {
         }
         assert!(!bans.expire(now_s + 350));
         assert_eq!(bans.ban(&suspect("192.0.2.1", 32), now_s + 350).unwrap().until_unix_s, Some(now_s + 450));
+    }
+
+    #[test]
+    fn bans_of_a_file_and_of_other_nodes_do_not_apply_where_they_are_turned_off() {
+        let earned = bans(|_| ()).ban(&suspect("192.0.2.1", 32), 10).unwrap();
+        for automatic in [true, false] {
+            let mut bans = bans(|config| config.bans.automatic = automatic);
+            bans.add_all(vec![earned.clone()], 10);
+            assert_eq!((bans.all().count(), bans.is_unwritten), (usize::from(automatic), !automatic));
+            let shared = [earned.clone()];
+            assert_eq!(bans.table(shared.iter(), 10).is_some(), automatic);
+        }
     }
 
     #[test]
