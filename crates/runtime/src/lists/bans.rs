@@ -46,6 +46,13 @@ pub struct Ban {
     pub until_unix_s: Option<u64>,
 }
 
+impl Ban {
+    /// Returns whether the source has earned the ban, and no operator has set it.
+    pub fn is_earned(&self) -> bool {
+        is_automatic(self)
+    }
+}
+
 /// Why a ban cannot be set or lifted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BanError {
