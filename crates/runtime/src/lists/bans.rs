@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use shoal_access::networks::Network;
 
 use self::automatic::{AutomaticBans, is_automatic};
+use super::Changes;
 use super::shared::SharedError;
 use crate::replace_file;
 
@@ -151,17 +152,21 @@ impl Bans {
         ends.min().unwrap_or(u64::MAX).min(self.automatic.next_end())
     }
 
-    /// Removes ended bans. Returns whether there were any.
-    pub(super) fn expire(&mut self, now_unix_s: u64) -> bool {
+    /// Removes ended bans. The file may contain them until it is written again.
+    pub(super) fn expire(&mut self, now_unix_s: u64) -> Changes {
+        let earned = self.automatic.expire(now_unix_s);
+        let mut changes = Changes { earned, ..Changes::default() };
         let before = self.bans.len();
-        self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
-        let automatic_ended = self.automatic.expire(now_unix_s);
-        if self.bans.len() == before {
-            return automatic_ended;
+        self.bans.retain(|ban| {
+            let applies = ban.until_unix_s.is_none_or(|until| until > now_unix_s);
+            changes.networks |= !applies && !ban.is_earned();
+            changes.earned |= !applies && ban.is_earned();
+            applies
+        });
+        if self.bans.len() < before {
+            tracing::info!(ended = before - self.bans.len(), "bans have ended");
         }
-        tracing::info!(ended = before - self.bans.len(), "bans have ended");
-        // The file may contain ended bans. They are removed when it is read.
-        true
+        changes
     }
 
     /// Replaces all bans by `bans`, without those that have ended. There is no file.
@@ -274,7 +279,7 @@ mod tests {
         assert_eq!(again.next_end(), 50);
         let ip = "192.0.2.7".parse().unwrap();
         assert_eq!(again.of(ip, 10).unwrap().until_unix_s, Some(100));
-        assert!(!again.expire(49) && again.expire(50) && again.expire(100));
+        assert_eq!([49, 50, 100].map(|now_s| again.expire(now_s).networks), [false, true, true]);
         assert_eq!((again.of(ip, 100), again.all().len(), again.next_end()), (None, 1, u64::MAX));
         assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()).unwrap().unwrap().by, "kim");
         assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()), Ok(None));

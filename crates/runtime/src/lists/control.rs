@@ -9,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::json;
+use shoal_access::networks::Network;
 use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
 use shoal_base::InfoHash;
@@ -124,14 +125,18 @@ impl ListControl {
     pub fn share(&self, tables: Option<SharedTables>, bans: Option<Vec<Ban>>) {
         let mut lifted: Vec<Ban> = Vec::new();
         let changes = apply_changes(&self.lists, &self.publisher, |lists| {
-            let changes = Changes { torrents: tables.is_some(), networks: bans.is_some() };
+            let mut changes = Changes { torrents: tables.is_some(), ..Changes::default() };
             tables.into_iter().for_each(|tables| lists.shared.set_tables(tables));
             if let Some(bans) = bans {
                 let now_s = clock::unix_s();
                 // Another node has lifted a ban that goes before its end. The source may have earned it here as well.
                 let gone = lifted_between(lists.shared.bans.all(), &bans, now_s);
                 lifted = lists.bans.automatic.lift(&gone, now_s);
+                let before: Vec<Network> = lists.shared.bans.networks().collect();
                 lists.shared.bans.replace_all(bans, now_s);
+                // Bans that sources have earned at other nodes are often the only change.
+                changes.networks = !lists.shared.bans.networks().eq(before);
+                changes.earned = true;
             }
             changes
         });
@@ -254,7 +259,7 @@ impl ListControl {
         let mut bans = Vec::new();
         apply_changes(&self.lists, &self.publisher, |lists| {
             let now_s = clock::unix_s();
-            let ended = lists.bans.expire(now_s) | lists.shared.bans.expire(now_s);
+            let [own, shared] = [lists.bans.expire(now_s), lists.shared.bans.expire(now_s)];
             for suspect in suspects {
                 if let Some(ban) = lists.bans.automatic.ban(suspect, now_s) {
                     lists.counters.bans.earned[suspect.cause as usize].add(1);
@@ -267,7 +272,9 @@ impl ListControl {
             if writes {
                 lists.bans.write_automatic();
             }
-            Changes { networks: ended || !bans.is_empty(), ..Changes::default() }
+            let networks = own.networks || shared.networks;
+            let earned = own.earned || shared.earned || !bans.is_empty();
+            Changes { networks, earned, ..Changes::default() }
         });
         self.record_automatic(&bans);
         bans
@@ -311,7 +318,7 @@ impl ListControl {
             if !lifted.is_empty() {
                 lists.bans.write_automatic();
             }
-            Changes { networks: !lifted.is_empty(), ..Changes::default() }
+            Changes { earned: !lifted.is_empty(), ..Changes::default() }
         });
         lifted.iter().for_each(|ban| self.forgive(ban));
         lifted
