@@ -80,6 +80,8 @@ pub(super) struct Bans {
     pub(super) automatic: AutomaticBans,
     /// Why the file could not be read. In that case it is not written.
     fault: Option<String>,
+    /// Whether the log says already that bans which sources have earned cannot be written.
+    has_failed: bool,
 }
 
 /// Returns the network in a text, or what is wrong with it.
@@ -202,20 +204,27 @@ impl Bans {
         if let Some(fault) = &self.fault {
             return Err(BanError::File(format!("{} cannot be read: {fault}", file.display())));
         }
-        self.automatic.is_unwritten = false;
         write(file, bans.iter().chain(self.automatic.all()))
             .map_err(|error| BanError::File(format!("{} cannot be written: {error}", file.display())))?;
         self.bans = bans;
+        (self.automatic.is_unwritten, self.has_failed) = (false, false);
         Ok(())
     }
 
-    /// Writes the bans that sources have earned since the last time, if there is a file.
+    /// Writes the bans that sources have earned since the last time, if there is a file. After a failure, the next call tries
+    /// again.
     pub(super) fn write_automatic(&mut self) {
         if !self.automatic.is_unwritten || self.file.is_none() || self.fault.is_some() {
             return;
         }
-        if let Err(BanError::File(error)) = self.replace(self.bans.clone()) {
-            tracing::warn!(error, "the bans that sources have earned are lost with a restart");
+        if let Err(BanError::File(error)) = self.replace(self.bans.clone())
+            && !self.has_failed
+        {
+            self.has_failed = true;
+            tracing::warn!(
+                error,
+                "the bans that sources have earned are lost with a restart until they can be written"
+            );
         }
     }
 }
@@ -297,6 +306,24 @@ mod tests {
         bans.set(ban("192.0.2.0/24", None)).unwrap();
         bans.set(ban("192.0.2.9/24", Some(9))).unwrap();
         assert_eq!(bans.all(), [ban("192.0.2.0/24", Some(9))]);
+    }
+
+    #[test]
+    fn bans_that_could_not_be_written_are_written_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("folder");
+        let file = folder.join("bans");
+        let mut bans = Bans::default();
+        bans.configure(Some(&file), 10);
+        let earned = Ban { by: automatic::BY.to_owned(), ..ban("192.0.2.1", Some(100)) };
+        bans.automatic.add_all(vec![earned], 10);
+        bans.automatic.is_unwritten = true;
+        bans.write_automatic();
+        assert!(bans.automatic.is_unwritten && bans.has_failed);
+        fs::create_dir(&folder).unwrap();
+        bans.write_automatic();
+        assert!(!bans.automatic.is_unwritten && !bans.has_failed);
+        assert_eq!(read(&file).unwrap().len(), 1);
     }
 
     #[test]

@@ -220,6 +220,11 @@ impl ListControl {
         Ok(lifted.len())
     }
 
+    /// Writes the bans that sources have earned since the last time. The tracker does so when it stops.
+    pub fn write_bans(&self) {
+        self.lock().bans.write_automatic();
+    }
+
     /// Makes the source of a lifted ban begin anew.
     fn forgive(&self, ban: &Ban) {
         if let Some(sources) = self.publisher.live.latest().policy.sources() {
