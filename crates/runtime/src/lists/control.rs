@@ -289,11 +289,15 @@ impl ListControl {
     fn record_automatic(&self, bans: &[Ban]) {
         let live = self.publisher.live.latest();
         let config = live.policy.config();
-        let record = |details: &serde_json::Value| {
+        // After a failure, the other records of a flood would fail as well, each with a warning.
+        let mut can_write = true;
+        let mut record = |details: &serde_json::Value| {
             tracing::info!(change = "ban", %details, "a source has earned a ban");
-            if let Some(file) = &config.access.audit_file
+            if can_write
+                && let Some(file) = &config.access.audit_file
                 && let Err(error) = append_audit(file, &Author::Tracker, "ban", details)
             {
+                can_write = false;
                 tracing::warn!(file = %file.display(), %error, "access.audit_file cannot be written");
             }
         };
