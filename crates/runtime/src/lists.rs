@@ -93,6 +93,8 @@ const GEOIP: &str = "geoip";
 struct Changes {
     torrents: bool,
     networks: bool,
+    /// Only bans that sources have earned. Their table is small and changes often.
+    earned: bool,
 }
 
 impl Lists {
@@ -177,7 +179,7 @@ impl Lists {
         };
         owners::warn_of_exempt(config);
         self.access = access.clone();
-        self.apply(Changes { torrents: true, networks: true }, &mut rules);
+        self.apply(Changes { torrents: true, networks: true, earned: true }, &mut rules);
         rules
     }
 
@@ -192,7 +194,7 @@ impl Lists {
             | self.networks_allow.read_files(retry, &build, large)
             | self.geoip.read_files(retry, &build, large);
         self.count_faulty();
-        Changes { torrents, networks }
+        Changes { torrents, networks, ..Changes::default() }
     }
 
     /// Adopts the reading of a large file, unless the file was read again since.
@@ -241,11 +243,13 @@ impl Lists {
             self.count_torrents(rules);
         }
         if changes.networks {
-            let next_end = self.bans.next_end().min(self.shared.bans.next_end());
-            self.next_ban_end.store(next_end, Ordering::Relaxed);
             let bans = self.bans.networks().chain(self.shared.bans.networks());
             let lists = (&self.networks_allow, &self.networks_deny, &self.geoip);
             rules.networks = owners::table(lists, bans, &self.access).map(Arc::new);
+        }
+        if changes.networks || changes.earned {
+            let next_end = self.bans.next_end().min(self.shared.bans.next_end());
+            self.next_ban_end.store(next_end, Ordering::Relaxed);
             let shared = self.shared.bans.all().iter().filter(|ban| is_automatic(ban));
             rules.bans = self.bans.automatic.table(shared, clock::unix_s()).map(Arc::new);
             self.counters.bans.active.set(self.bans.automatic.active_count() as u64);
@@ -554,7 +558,7 @@ mod tests {
         // A reload reads it as it is then, so the reading that has begun does not count.
         lists.forget_times();
         write(4);
-        let changes = Changes { torrents: true, networks: false };
+        let changes = Changes { torrents: true, ..Changes::default() };
         lists.read_all(&both);
         assert_eq!(apply(&mut lists, changes), [4, 8]);
         assert!(!lists.take_large(&large[0], large[0].read(&lists.build)).torrents);

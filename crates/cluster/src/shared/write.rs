@@ -72,9 +72,17 @@ impl SharedEntries for SharedState {
             let contents = &self.lock().contents;
             check_room(contents, ban_bytes(ban))?;
             let bans = &contents.bans;
-            if bans.len() >= BANS_MAX && !bans.contains_key(&ban.network) {
+            let present = bans.get(&ban.network).map(|(present, _)| present);
+            if ban.is_earned() && present.is_some_and(|present| !present.is_earned()) {
+                // The operator's ban stays.
+                return Ok(());
+            }
+            // Bans that sources have earned leave room for those of operators.
+            let bans_max = if ban.is_earned() { BANS_MAX / 2 } else { BANS_MAX };
+            if bans.len() >= bans_max && present.is_none() {
                 return Err(SharedError::TooMany(format!(
-                    "there are {BANS_MAX} bans, the maximum; lift some, or use access.networks_deny"
+                    "there are {} bans, the maximum; lift some, or use access.networks_deny",
+                    bans.len()
                 )));
             }
         }

@@ -110,6 +110,13 @@ pub(super) async fn set(
     let since_unix_s = clock::unix_s();
     let until_unix_s = wanted.duration_s.map(|duration_s| since_unix_s.saturating_add(duration_s));
     let ban = Ban { network, reason: wanted.reason, by: caller.name.clone(), since_unix_s, until_unix_s };
+    if ban.is_earned() {
+        // The tracker tells bans apart by their author.
+        return Err(Problem::new(
+            StatusCode::CONFLICT,
+            format!("bans by {:?} are those that sources earn; use a token with another name", ban.by),
+        ));
+    }
     let details =
         serde_json::json!({ "network": network, "reason": ban.reason, "until_unix_s": until_unix_s });
     let (lists, set) = (control.sources.list_control.clone(), ban.clone());

@@ -76,6 +76,8 @@ grep -q ^shoal: /etc/group || useradd --system --user-group --home-dir /nonexist
 mkdir -p /etc/shoal /var/log/shoal
 cp "$1/shoal.toml" /etc/shoal/shoal.toml
 touch /etc/shoal/deny
+mkdir /etc/shoal/geoip
+printf '192.0.2.0\t192.0.2.255\t64512\tZZ\tTEST\n' | gzip > /etc/shoal/geoip/ip2asn-combined.tsv.gz
 mkdir -p /etc/nginx/conf.d /var/log/nginx /var/lib/nginx /etc/letsencrypt/live
 ln -s /etc/shoal/tls /etc/letsencrypt/live/tracker.example
 echo 'events {} http { include /etc/nginx/conf.d/*.conf; }' > /etc/nginx/nginx.conf

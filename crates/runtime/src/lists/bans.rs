@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use shoal_access::networks::Network;
 
 use self::automatic::{AutomaticBans, is_automatic};
+use super::Changes;
 use super::shared::SharedError;
 use crate::replace_file;
 
@@ -46,6 +47,13 @@ pub struct Ban {
     pub until_unix_s: Option<u64>,
 }
 
+impl Ban {
+    /// Returns whether the source has earned the ban, and no operator has set it.
+    pub fn is_earned(&self) -> bool {
+        is_automatic(self)
+    }
+}
+
 /// Why a ban cannot be set or lifted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BanError {
@@ -72,6 +80,8 @@ pub(super) struct Bans {
     pub(super) automatic: AutomaticBans,
     /// Why the file could not be read. In that case it is not written.
     fault: Option<String>,
+    /// Whether the log says already that bans which sources have earned cannot be written.
+    has_failed: bool,
 }
 
 /// Returns the network in a text, or what is wrong with it.
@@ -144,17 +154,21 @@ impl Bans {
         ends.min().unwrap_or(u64::MAX).min(self.automatic.next_end())
     }
 
-    /// Removes ended bans. Returns whether there were any.
-    pub(super) fn expire(&mut self, now_unix_s: u64) -> bool {
+    /// Removes ended bans. The file may contain them until it is written again.
+    pub(super) fn expire(&mut self, now_unix_s: u64) -> Changes {
+        let earned = self.automatic.expire(now_unix_s);
+        let mut changes = Changes { earned, ..Changes::default() };
         let before = self.bans.len();
-        self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
-        let automatic_ended = self.automatic.expire(now_unix_s);
-        if self.bans.len() == before {
-            return automatic_ended;
+        self.bans.retain(|ban| {
+            let applies = ban.until_unix_s.is_none_or(|until| until > now_unix_s);
+            changes.networks |= !applies && !ban.is_earned();
+            changes.earned |= !applies && ban.is_earned();
+            applies
+        });
+        if self.bans.len() < before {
+            tracing::info!(ended = before - self.bans.len(), "bans have ended");
         }
-        tracing::info!(ended = before - self.bans.len(), "bans have ended");
-        // The file may contain ended bans. They are removed when it is read.
-        true
+        changes
     }
 
     /// Replaces all bans by `bans`, without those that have ended. There is no file.
@@ -190,20 +204,27 @@ impl Bans {
         if let Some(fault) = &self.fault {
             return Err(BanError::File(format!("{} cannot be read: {fault}", file.display())));
         }
-        self.automatic.is_unwritten = false;
         write(file, bans.iter().chain(self.automatic.all()))
             .map_err(|error| BanError::File(format!("{} cannot be written: {error}", file.display())))?;
         self.bans = bans;
+        (self.automatic.is_unwritten, self.has_failed) = (false, false);
         Ok(())
     }
 
-    /// Writes the bans that sources have earned since the last time, if there is a file.
+    /// Writes the bans that sources have earned since the last time, if there is a file. After a failure, the next call tries
+    /// again.
     pub(super) fn write_automatic(&mut self) {
         if !self.automatic.is_unwritten || self.file.is_none() || self.fault.is_some() {
             return;
         }
-        if let Err(BanError::File(error)) = self.replace(self.bans.clone()) {
-            tracing::warn!(error, "the bans that sources have earned are lost with a restart");
+        if let Err(BanError::File(error)) = self.replace(self.bans.clone())
+            && !self.has_failed
+        {
+            self.has_failed = true;
+            tracing::warn!(
+                error,
+                "the bans that sources have earned are lost with a restart until they can be written"
+            );
         }
     }
 }
@@ -267,7 +288,7 @@ mod tests {
         assert_eq!(again.next_end(), 50);
         let ip = "192.0.2.7".parse().unwrap();
         assert_eq!(again.of(ip, 10).unwrap().until_unix_s, Some(100));
-        assert!(!again.expire(49) && again.expire(50) && again.expire(100));
+        assert_eq!([49, 50, 100].map(|now_s| again.expire(now_s).networks), [false, true, true]);
         assert_eq!((again.of(ip, 100), again.all().len(), again.next_end()), (None, 1, u64::MAX));
         assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()).unwrap().unwrap().by, "kim");
         assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()), Ok(None));
@@ -285,6 +306,24 @@ mod tests {
         bans.set(ban("192.0.2.0/24", None)).unwrap();
         bans.set(ban("192.0.2.9/24", Some(9))).unwrap();
         assert_eq!(bans.all(), [ban("192.0.2.0/24", Some(9))]);
+    }
+
+    #[test]
+    fn bans_that_could_not_be_written_are_written_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("folder");
+        let file = folder.join("bans");
+        let mut bans = Bans::default();
+        bans.configure(Some(&file), 10);
+        let earned = Ban { by: automatic::BY.to_owned(), ..ban("192.0.2.1", Some(100)) };
+        bans.automatic.add_all(vec![earned], 10);
+        bans.automatic.is_unwritten = true;
+        bans.write_automatic();
+        assert!(bans.automatic.is_unwritten && bans.has_failed);
+        fs::create_dir(&folder).unwrap();
+        bans.write_automatic();
+        assert!(!bans.automatic.is_unwritten && !bans.has_failed);
+        assert_eq!(read(&file).unwrap().len(), 1);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The lists and bans in the control listener's view.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +9,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::json;
+use shoal_access::networks::Network;
 use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
 use shoal_base::InfoHash;
@@ -15,7 +17,7 @@ use shoal_engine::policy::Policy;
 use shoal_engine::watch::Suspect;
 use tokio::task::JoinHandle;
 
-use super::bans::automatic::{AutomaticBans, is_automatic};
+use super::bans::automatic::{AutomaticBans, is_automatic, lifted_between};
 use super::bans::{Ban, BanError, Bans};
 use super::operations::Which;
 use super::shared::{SharedEntries, SharedError, SharedTables};
@@ -121,13 +123,25 @@ impl ListControl {
 
     /// Replaces the changed kinds of shared entries, and applies them.
     pub fn share(&self, tables: Option<SharedTables>, bans: Option<Vec<Ban>>) {
+        let mut lifted: Vec<Ban> = Vec::new();
         let changes = apply_changes(&self.lists, &self.publisher, |lists| {
-            let changes = Changes { torrents: tables.is_some(), networks: bans.is_some() };
+            let mut changes = Changes { torrents: tables.is_some(), ..Changes::default() };
             tables.into_iter().for_each(|tables| lists.shared.set_tables(tables));
-            bans.into_iter().for_each(|bans| lists.shared.bans.replace_all(bans, clock::unix_s()));
+            if let Some(bans) = bans {
+                let now_s = clock::unix_s();
+                // Another node has lifted a ban that goes before its end. The source may have earned it here as well.
+                let gone = lifted_between(lists.shared.bans.all(), &bans, now_s);
+                lifted = lists.bans.automatic.lift(&gone, now_s);
+                let before: Vec<Network> = lists.shared.bans.networks().collect();
+                lists.shared.bans.replace_all(bans, now_s);
+                // Bans that sources have earned at other nodes are often the only change.
+                changes.networks = !lists.shared.bans.networks().eq(before);
+                changes.earned = true;
+            }
             changes
         });
         debug_assert!(changes.is_empty(), "sources of files and URLs have not changed");
+        lifted.iter().for_each(|ban| self.forgive(ban));
     }
 
     /// Returns the place where shared entries are changed, if it is used.
@@ -159,34 +173,56 @@ impl ListControl {
         self.change_bans(|bans| Ok((bans.set(ban)?, true)))
     }
 
-    /// Lifts the ban of a network everywhere, and returns it if there was one.
+    /// Lifts the ban of a network everywhere, and for an address all bans that sources at it have earned. Returns the one
+    /// that would have ended last, if there was any.
     pub fn lift_ban(&self, network: &IpNet) -> Result<Option<Ban>, BanError> {
-        let shared = self.shared().map(|shared| shared.lift(network)).transpose()?.flatten();
-        let automatic = self.change_automatic(|bans| bans.lift(network, clock::unix_s()));
-        automatic.iter().for_each(|ban| self.forgive(ban));
-        let shared = shared.or(automatic);
-        let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
-        if !is_local {
-            return Ok(shared);
+        let networks = self.lifted_with(network);
+        let mut lifted: Vec<Ban> = Vec::new();
+        if let Some(shared) = self.shared() {
+            for network in &networks {
+                lifted.extend(shared.lift(network)?);
+            }
         }
-        let local = self.change_bans(|bans| bans.lift(network).map(|lifted| (lifted, true)))?;
-        Ok(shared.or(local))
+        lifted.extend(self.lift_earned(|bans| bans.lift(&networks, clock::unix_s())));
+        let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
+        if is_local {
+            lifted.extend(self.change_bans(|bans| bans.lift(network).map(|lifted| (lifted, true)))?);
+        }
+        Ok(lifted.into_iter().max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX)))
     }
 
-    /// Lifts all bans that sources have earned, everywhere. Returns their number.
+    /// Returns the network, and for an address the networks of all bans that sources at it have earned.
+    fn lifted_with(&self, network: &IpNet) -> BTreeSet<IpNet> {
+        let mut networks = BTreeSet::from([*network]);
+        if network.prefix_len() == network.max_prefix_len() {
+            let ip = network.addr();
+            let lists = self.lock();
+            let shared = lists.shared.bans.all().iter().filter(|ban| is_automatic(ban));
+            let shared = shared.filter(|ban| ban.network.contains(&ip));
+            networks.extend(lists.bans.automatic.around(ip).chain(shared).map(|ban| ban.network));
+        }
+        networks
+    }
+
+    /// Lifts all bans that sources have earned, everywhere. Returns the number of those that applied.
     pub fn lift_automatic_bans(&self) -> Result<usize, BanError> {
-        let mut lifted = 0;
+        let mut lifted: BTreeSet<IpNet> = BTreeSet::new();
         if let Some(shared) = self.shared() {
             let bans = self.lock().shared.bans.all().to_vec();
             for ban in bans.iter().filter(|ban| is_automatic(ban)) {
-                lifted += usize::from(shared.lift(&ban.network)?.is_some());
+                lifted.extend(shared.lift(&ban.network)?.map(|ban| ban.network));
             }
         }
         let now_s = clock::unix_s();
-        let lifts = |bans: &mut AutomaticBans| (bans.active_count() > 0).then(|| bans.lift_all(now_s));
-        let local = self.change_automatic(lifts).unwrap_or_default();
-        local.iter().for_each(|ban| self.forgive(ban));
-        Ok(lifted.max(local.len()))
+        let local = self.lift_earned(AutomaticBans::lift_all);
+        let present = local.iter().filter(|ban| ban.until_unix_s.is_none_or(|until| until > now_s));
+        lifted.extend(present.map(|ban| ban.network));
+        Ok(lifted.len())
+    }
+
+    /// Writes the bans that sources have earned since the last time. The tracker does so when it stops.
+    pub fn write_bans(&self) {
+        self.lock().bans.write_automatic();
     }
 
     /// Makes the source of a lifted ban begin anew.
@@ -228,7 +264,7 @@ impl ListControl {
         let mut bans = Vec::new();
         apply_changes(&self.lists, &self.publisher, |lists| {
             let now_s = clock::unix_s();
-            let ended = lists.bans.expire(now_s) | lists.shared.bans.expire(now_s);
+            let [own, shared] = [lists.bans.expire(now_s), lists.shared.bans.expire(now_s)];
             for suspect in suspects {
                 if let Some(ban) = lists.bans.automatic.ban(suspect, now_s) {
                     lists.counters.bans.earned[suspect.cause as usize].add(1);
@@ -241,7 +277,9 @@ impl ListControl {
             if writes {
                 lists.bans.write_automatic();
             }
-            Changes { networks: ended || !bans.is_empty(), ..Changes::default() }
+            let networks = own.networks || shared.networks;
+            let earned = own.earned || shared.earned || !bans.is_empty();
+            Changes { networks, earned, ..Changes::default() }
         });
         self.record_automatic(&bans);
         bans
@@ -251,11 +289,15 @@ impl ListControl {
     fn record_automatic(&self, bans: &[Ban]) {
         let live = self.publisher.live.latest();
         let config = live.policy.config();
-        let record = |details: &serde_json::Value| {
+        // After a failure, the other records of a flood would fail as well, each with a warning.
+        let mut can_write = true;
+        let mut record = |details: &serde_json::Value| {
             tracing::info!(change = "ban", %details, "a source has earned a ban");
-            if let Some(file) = &config.access.audit_file
+            if can_write
+                && let Some(file) = &config.access.audit_file
                 && let Err(error) = append_audit(file, &Author::Tracker, "ban", details)
             {
+                can_write = false;
                 tracing::warn!(file = %file.display(), %error, "access.audit_file cannot be written");
             }
         };
@@ -277,17 +319,18 @@ impl ListControl {
         }
     }
 
-    /// Changes the bans that sources have earned, and applies them if `change` returns something.
-    fn change_automatic<T>(&self, change: impl FnOnce(&mut AutomaticBans) -> Option<T>) -> Option<T> {
-        let mut changed = None;
+    /// Lets `lift` lift bans that sources have earned here, and makes their sources begin anew. Returns these bans.
+    fn lift_earned(&self, lift: impl FnOnce(&mut AutomaticBans) -> Vec<Ban>) -> Vec<Ban> {
+        let mut lifted: Vec<Ban> = Vec::new();
         apply_changes(&self.lists, &self.publisher, |lists| {
-            changed = change(&mut lists.bans.automatic);
-            if changed.is_some() {
+            lifted = lift(&mut lists.bans.automatic);
+            if !lifted.is_empty() {
                 lists.bans.write_automatic();
             }
-            Changes { networks: changed.is_some(), ..Changes::default() }
+            Changes { earned: !lifted.is_empty(), ..Changes::default() }
         });
-        changed
+        lifted.iter().for_each(|ban| self.forgive(ban));
+        lifted
     }
 
     /// Changes the bans, and applies them if `change` says that they differ.

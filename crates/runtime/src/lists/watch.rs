@@ -145,7 +145,7 @@ pub(super) fn apply_changes(
 ) -> Vec<SourceChange> {
     let mut lists = lock(lists);
     let changes = read(&mut lists);
-    if changes.torrents || changes.networks {
+    if changes.torrents || changes.networks || changes.earned {
         let mut access = publisher.live.latest().policy.access().cloned().unwrap_or_default();
         lists.apply(changes, &mut access);
         apply(publisher, access);

@@ -125,14 +125,26 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     let control = Control::new(Arc::clone(&sources), Arc::new(process), drain.clone(), shared, holdings);
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&sources), statistics)));
     let control = sockets.map(|sockets| ControlTask::spawn(sockets, control, access));
-    drop(tokio::spawn(list_control.follow_bans()));
+    drop(tokio::spawn(list_control.clone().follow_bans()));
     // The outcome is in the log.
     drop(tokio::spawn(signals.hangups.obey(move || drop(reloader.reload()))));
     manager.change_sockets(&socket_changes);
     manager.ready();
     let status = tokio::spawn(status::report(manager.clone(), sources, drain.clone()));
     drop(tokio::spawn(manager.clone().feed_watchdog(heartbeats)));
-    Ok(Running { status, renewal, control, hand_over, keys, store, drain, cluster, threads, manager })
+    Ok(Running {
+        status,
+        renewal,
+        control,
+        hand_over,
+        keys,
+        store,
+        drain,
+        lists: list_control,
+        cluster,
+        threads,
+        manager,
+    })
 }
 
 fn start_cluster(

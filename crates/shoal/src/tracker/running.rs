@@ -23,6 +23,7 @@ use crate::xdp::DataPathThread;
 use shoal_control::drain::Drain;
 use shoal_control::{self, Control, LocalSocket};
 use shoal_runtime::failure::Failure;
+use shoal_runtime::lists::ListControl;
 
 /// Maximum time for the workers to answer queued requests when the tracker stops.
 const STOP_TIME_MAX: Duration = Duration::from_millis(800);
@@ -37,6 +38,7 @@ pub(super) struct Running {
     pub(super) keys: StateKeys,
     pub(super) store: Arc<Store>,
     pub(super) drain: Drain,
+    pub(super) lists: ListControl,
     pub(super) cluster: Option<Node>,
     pub(super) threads: Threads,
     pub(super) manager: ServiceManager,
@@ -89,7 +91,7 @@ impl Running {
     /// Answers queued requests and stops all parts. A second signal ends the process at once. The error says which
     /// worker does not stop.
     pub(super) async fn stop(self, reason: &str, signals: &mut Signals) -> Result<(), Failure> {
-        let Self { status, control, hand_over, keys, store, cluster, threads, manager, .. } = self;
+        let Self { status, control, hand_over, keys, store, lists, cluster, threads, manager, .. } = self;
         let Threads { mut pool, memory_thread, collector, access_log, saver, data_path } = threads;
         tracing::info!(
             signal = reason,
@@ -112,6 +114,11 @@ impl Running {
             signal = signals.next() => process::exit(signal.exit_code()),
         }
         leaving.into_iter().for_each(Leaving::finish);
+        tokio::select! {
+            // The outcome is in the log.
+            _written = tokio::task::spawn_blocking(move || lists.write_bans()) => {}
+            signal = signals.next() => process::exit(signal.exit_code()),
+        }
         if let Some(access_log) = access_log {
             access_log.stop();
         }

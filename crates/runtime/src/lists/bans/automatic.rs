@@ -22,6 +22,14 @@ pub(in crate::lists) fn is_automatic(ban: &Ban) -> bool {
     ban.by == BY
 }
 
+/// Returns the networks of those bans of `before` that sources have earned, whose time is not over, and that `after`
+/// lacks.
+pub(in crate::lists) fn lifted_between(before: &[Ban], after: &[Ban], now_unix_s: u64) -> BTreeSet<IpNet> {
+    let after: BTreeSet<IpNet> = after.iter().map(|ban| ban.network).collect();
+    let earned = before.iter().filter(|ban| is_automatic(ban) && end(ban) > now_unix_s);
+    earned.map(|ban| ban.network).filter(|network| !after.contains(network)).collect()
+}
+
 /// The bans, present and former.
 #[derive(Debug, Default)]
 pub(in crate::lists) struct AutomaticBans {
@@ -46,8 +54,9 @@ impl AutomaticBans {
     pub(in crate::lists) fn configure(&mut self, config: &Config, now_unix_s: u64) {
         self.settings = config.bans.clone();
         self.spared = watch::spared(config);
-        if !self.settings.automatic {
+        if !self.settings.automatic && !self.bans.is_empty() {
             (self.bans, self.ends) = Default::default();
+            self.is_unwritten = true;
         }
         while self.bans.len() > self.bans_max() {
             self.remove_first();
@@ -59,9 +68,14 @@ impl AutomaticBans {
         self.settings.sources_max as usize
     }
 
-    /// Adds bans from another place.
+    /// Adds bans of the file. With `bans.automatic = false`, they go.
     pub(super) fn add_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
-        bans.into_iter().for_each(|ban| self.insert(ban));
+        if self.settings.automatic {
+            bans.into_iter().for_each(|ban| self.insert(ban));
+        } else if !bans.is_empty() {
+            // The file still has them.
+            self.is_unwritten = true;
+        }
         self.count_active(now_unix_s);
     }
 
@@ -112,22 +126,19 @@ impl AutomaticBans {
         }
     }
 
-    /// Lifts the ban of a network, or of the network that contains an address, and forgets that there was one.
-    pub(in crate::lists) fn lift(&mut self, network: &IpNet, now_unix_s: u64) -> Option<Ban> {
-        let lifted = self.active(now_unix_s).find(|ban| ban.network == *network);
-        let is_address = network.prefix_len() == network.max_prefix_len();
-        let lifted = lifted.or_else(|| self.of(network.addr(), now_unix_s).filter(|_| is_address))?.network;
-        self.is_unwritten = true;
-        let lifted = self.remove(&lifted);
+    /// Lifts the bans of networks, and forgets that there were any. Returns them, with those that had ended already.
+    pub(in crate::lists) fn lift(&mut self, networks: &BTreeSet<IpNet>, now_unix_s: u64) -> Vec<Ban> {
+        let lifted: Vec<Ban> = networks.iter().filter_map(|network| self.remove(network)).collect();
+        self.is_unwritten |= !lifted.is_empty();
         self.count_active(now_unix_s);
         lifted
     }
 
-    /// Lifts all bans, and forgets them. Returns those that applied.
-    pub(in crate::lists) fn lift_all(&mut self, now_unix_s: u64) -> Vec<Ban> {
-        let lifted = self.active(now_unix_s).cloned().collect();
-        (self.bans, self.ends, self.active, self.is_unwritten) = (BTreeMap::new(), BTreeSet::new(), 0, true);
-        lifted
+    /// Lifts all bans, and forgets them. Returns them, with those that had ended already.
+    pub(in crate::lists) fn lift_all(&mut self) -> Vec<Ban> {
+        self.is_unwritten |= !self.bans.is_empty();
+        (self.ends, self.active) = (BTreeSet::new(), 0);
+        core::mem::take(&mut self.bans).into_values().collect()
     }
 
     /// Forgets bans that have ended long ago. Returns whether any has ended since the last call.
@@ -163,13 +174,17 @@ impl AutomaticBans {
         self.bans.values()
     }
 
+    /// Returns the bans of an address, present and former.
+    pub(in crate::lists) fn around(&self, ip: IpAddr) -> impl Iterator<Item = &Ban> {
+        let ip = ip.to_canonical();
+        let lengths: &[u8] = if ip.is_ipv4() { &[32] } else { &[64, 56, 48] };
+        let networks = lengths.iter().filter_map(move |length| Some(IpNet::new(ip, *length).ok()?.trunc()));
+        networks.filter_map(|network| self.bans.get(&network))
+    }
+
     /// Returns the present ban of an address that ends last.
     pub(super) fn of(&self, ip: IpAddr, now_unix_s: u64) -> Option<&Ban> {
-        let ip = ip.to_canonical();
-        let widths = if ip.is_ipv4() { [32, 32, 32] } else { [64, 56, 48] };
-        let networks = widths.into_iter().filter_map(|length| Some(IpNet::new(ip, length).ok()?.trunc()));
-        let bans = networks.filter_map(|network| self.bans.get(&network));
-        bans.filter(|ban| end(ban) > now_unix_s).max_by_key(|ban| end(ban))
+        self.around(ip).filter(|ban| end(ban) > now_unix_s).max_by_key(|ban| end(ban))
     }
 
     /// Returns when the next ban ends, in seconds since 1970, of those that applied at the last change.
@@ -178,12 +193,15 @@ impl AutomaticBans {
         self.ends.iter().nth(ended).map_or(u64::MAX, |(end, _)| *end)
     }
 
-    /// Returns the table of all present bans and of the `shared` ones, or `None` if there are none.
+    /// Returns the table of all present bans and of the `shared` ones, or `None` if there are none, or none apply.
     pub(in crate::lists) fn table<'b>(
         &'b self,
         shared: impl Iterator<Item = &'b Ban>,
         now_unix_s: u64,
     ) -> Option<NetworkTable> {
+        if !self.settings.automatic {
+            return None;
+        }
         let is_spared = |banned: &Network| self.spared.iter().any(|network| network.contains(banned.first()));
         let bans = self.active(now_unix_s).chain(shared).map(network);
         let mut bans = bans.filter(|banned| !is_spared(banned)).peekable();
@@ -231,6 +249,18 @@ mod tests {
     }
 
     #[test]
+    fn bans_of_a_file_and_of_other_nodes_do_not_apply_where_they_are_turned_off() {
+        let earned = bans(|_| ()).ban(&suspect("192.0.2.1", 32), 10).unwrap();
+        for automatic in [true, false] {
+            let mut bans = bans(|config| config.bans.automatic = automatic);
+            bans.add_all(vec![earned.clone()], 10);
+            assert_eq!((bans.all().count(), bans.is_unwritten), (usize::from(automatic), !automatic));
+            let shared = [earned.clone()];
+            assert_eq!(bans.table(shared.iter(), 10).is_some(), automatic);
+        }
+    }
+
+    #[test]
     fn a_full_table_stays_full_and_loses_the_ban_that_ends_first() {
         const BANS_MAX: u32 = 1000;
         let mut bans = bans(|config| config.bans.sources_max = BANS_MAX);
@@ -275,9 +305,32 @@ mod tests {
         ] {
             assert_eq!(table.serves(ip.parse().unwrap()), is_served, "{ip}");
         }
-        let address: IpNet = "2001:db8:1:1::5/128".parse().unwrap();
-        assert_eq!(bans.lift(&address, 10).unwrap().network.to_string(), "2001:db8:1:1::/64");
-        assert_eq!((bans.lift(&address, 10), bans.lift_all(10).len()), (None, 2));
+        let around = |bans: &AutomaticBans, ip: &str| -> BTreeSet<IpNet> {
+            bans.around(ip.parse().unwrap()).map(|ban| ban.network).collect()
+        };
+        let networks = around(&bans, "2001:db8:1:1::5");
+        assert_eq!(networks, BTreeSet::from(["2001:db8:1:1::/64".parse::<IpNet>().unwrap()]));
+        assert_eq!((bans.lift(&networks, 10).len(), bans.lift(&networks, 10).len()), (1, 0));
+        // A former ban is forgotten as well.
+        let networks = around(&bans, "192.0.2.1");
+        assert_eq!(bans.lift(&networks, u64::MAX).len(), 1);
+        assert_eq!((bans.lift_all().len(), bans.lift_all().len()), (1, 0));
         assert!(bans.table(core::iter::empty(), 10).is_none());
+    }
+
+    #[test]
+    fn a_shared_ban_that_goes_before_its_end_was_lifted() {
+        let earned = ["192.0.2.1", "192.0.2.2", "192.0.2.3"].map(|ip| {
+            let since_s = if ip.ends_with('1') { 0 } else { 1000 };
+            bans(|config| config.bans.first_s = 100).ban(&suspect(ip, 32), since_s).unwrap()
+        });
+        let mut before = earned.to_vec();
+        before.push(Ban {
+            network: "192.0.2.4/32".parse().unwrap(),
+            by: "kim".to_owned(),
+            ..earned[1].clone()
+        });
+        let lifted = lifted_between(&before, &earned[2..], 1050);
+        assert_eq!(lifted, BTreeSet::from([earned[1].network]));
     }
 }

@@ -183,7 +183,11 @@ fn bodies_that_are_too_large_too_deep_or_never_end_are_refused() {
 
 #[test]
 fn the_limits_of_one_address_are_told() {
-    let controlled = Controlled::start(&[("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "100")]);
+    let controlled = Controlled::start(&[
+        ("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "100"),
+        ("SHOAL_LIMITS_BURST_S", "60"),
+        ("SHOAL_LIMITS_HTTP_REQUESTS_PER_S", "0"),
+    ]);
     let client = crate::kit::client::Client::new(controlled.tracker.udp[0]);
     client.announce(&crate::kit::client::Announce::seeder([1; 20], 1001));
     let status = controlled.admin("GET", "/api/v1/sources/127.0.0.1", None);

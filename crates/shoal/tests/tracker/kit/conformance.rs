@@ -55,6 +55,7 @@ fn the_rules_of_an_operator_are_kept(way: Way) {
         ("SHOAL_LIMITS_UDP_REQUESTS_PER_S", "1"),
         ("SHOAL_LIMITS_HTTP_REQUESTS_PER_S", "1"),
         ("SHOAL_LIMITS_WEBTORRENT_REQUESTS_PER_S", "1"),
+        ("SHOAL_LIMITS_BURST_S", "60"),
         ("SHOAL_LIMITS_EXEMPT", "127.0.0.1/32,127.0.0.66/32,::1/128"),
     ]);
     let rules = OperatorRules {

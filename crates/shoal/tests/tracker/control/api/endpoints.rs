@@ -68,6 +68,7 @@ impl Endpoint {
         let torrents = json!(["0101010101010101010101010101010101010101"]);
         Some(match (&*self.method, &*self.path) {
             ("POST", "/api/v1/bans") => json!({ "network": "192.0.2.0/24", "reason": "a test" }),
+            ("POST", "/api/v1/pauses") => json!({ "reason": "a test" }),
             ("PUT", "/api/v1/drain") => json!({ "wait_s": 3600, "then": "stay" }),
             ("POST", "/api/v1/lists/{list}/add" | "/api/v1/lists/{list}/remove") => {
                 json!({ "torrents": torrents })

@@ -148,6 +148,7 @@ fn an_upgrade_keeps_pauses_and_the_counts_of_the_day_and_a_restart_keeps_what_it
     let after = day(&upgraded.tracker);
     assert_eq!(after["since_unix_s"], since);
     assert!(after["traffic"][0]["refused"].as_u64().unwrap() >= refused_before + 2, "{after}");
+    upgraded.tracker.wait_for_line("the old process has ended");
     let successor = upgraded.tracker.successors()[0];
     kill(successor, Signal::SIGTERM).unwrap();
     eventually("the tracker ends", || kill(successor, None).is_err().then_some(()));
