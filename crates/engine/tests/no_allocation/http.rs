@@ -7,7 +7,7 @@ use shoal_access::token::Url;
 use shoal_engine::context::Context;
 use shoal_engine::counter::Tally;
 use shoal_engine::http::Responder;
-use shoal_engine::policy::Protocol;
+use shoal_engine::policy::{Policy, Protocol};
 
 use crate::{HOSTS, NOW, TORRENTS, all_have_joined, store};
 
@@ -44,7 +44,12 @@ fn the_steady_state_allocates_nothing() {
     let store = store();
     let mut rng = fastrand::Rng::with_seed(5);
     let mut responder = Responder::new(
-        Context::new(Protocol::Http, Arc::default(), Tally::default(), rng.fork()),
+        Context::new(
+            Protocol::Http,
+            Arc::new(Policy::default().with_private_host(true)),
+            Tally::default(),
+            rng.fork(),
+        ),
         Arc::clone(&store),
     );
     let mut body = Vec::with_capacity(BODY_BYTES);
