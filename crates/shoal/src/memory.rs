@@ -5,8 +5,8 @@
 //! and queues. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
-//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, the bans that sources earn if they take more than
-//!   [`PROGRAM_BANS_BYTES`], and, if they are set, the limits of sources,
+//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, the bans that sources earn, as far as they take
+//!   more than [`PROGRAM_BANS_BYTES`], and, if they are set, the limits of sources,
 //!   the cache of tokens, the rings of the access log, the rings, messages and shared state of a cluster node, and
 //!   the frames of an XDP data path. A reload can set some of these, but only within the memory reserved at start.
 //!   That is enough for all of them if it is a small part of the whole;
