@@ -126,6 +126,11 @@ impl Lists {
         self.shared.bans.replace_all(bans, clock::unix_s());
     }
 
+    /// Limits the memory of the bans that sources earn, before [`read_all`](Self::read_all).
+    pub fn limit_bans(&mut self, bytes_max: u64) {
+        self.bans.automatic.limit(bytes_max);
+    }
+
     /// Returns the counters, for the metrics.
     pub fn counters(&self) -> Arc<ListCounters> {
         Arc::clone(&self.counters)

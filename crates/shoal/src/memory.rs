@@ -5,7 +5,8 @@
 //! and queues. This module must not allocate the parts itself.
 //!
 //! `memory.max` is the sum of
-//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, and, if they are set, the limits of sources,
+//! - a fixed part: [`PROGRAM_BYTES`], [`WORKER_BYTES`] for each worker, the bans that sources earn, as far as they take
+//!   more than [`PROGRAM_BANS_BYTES`], and, if they are set, the limits of sources,
 //!   the cache of tokens, the rings of the access log, the rings, messages and shared state of a cluster node, and
 //!   the frames of an XDP data path. A reload can set some of these, but only within the memory reserved at start.
 //!   That is enough for all of them if it is a small part of the whole;
@@ -41,6 +42,9 @@ const FALLBACK: ByteSize = ByteSize::gib(1);
 /// The memory of the program itself: touched code and read-only data, the control listener, the log,
 /// certificates, tables of sources. 6 MiB were measured when idle.
 const PROGRAM_BYTES: u64 = 16 << 20;
+
+/// The part of it for bans that sources earn: all of them if the ceiling is 128 MiB or less.
+const PROGRAM_BANS_BYTES: u64 = 4 << 20;
 
 /// The memory of a worker itself: its stack, and the receive buffers and texts of its back ends. Up to 3 MiB were
 /// measured with io_uring, 1 MiB without.
@@ -91,6 +95,8 @@ struct DivisionInput {
     policy_max: u64,
     /// The memory of the limits on peers and torrents.
     holdings: u64,
+    /// The memory of the bans that sources earn, beyond the part of the program.
+    bans: u64,
     access_log: u64,
     cluster: u64,
     data_path: u64,
@@ -120,6 +126,7 @@ pub(crate) fn divide(
         limits_max: settings::limits_bytes(max),
         policy_max: settings::policy_bytes_max(max),
         holdings: settings::holding_limits(config).bytes(max) as u64,
+        bans: settings::bans_bytes(config, max).saturating_sub(PROGRAM_BANS_BYTES),
         access_log: settings::access_log_bytes(config),
         cluster: settings::cluster_bytes(config),
         data_path: data_path_bytes,
@@ -241,6 +248,7 @@ impl DivisionInput {
             + self.workers * WORKER_BYTES
             + self.policy
             + self.holdings
+            + self.bans
             + self.access_log
             + self.cluster
             + self.data_path
@@ -436,6 +444,18 @@ mod tests {
         let (without, with) = (with_frames(0), with_frames(64 << 20));
         assert_eq!(with.fixed - without.fixed, 64 << 20);
         assert!(with.store < without.store && sum(&with) <= 256 << 20, "{without:?} {with:?}");
+    }
+
+    #[test]
+    fn bans_that_sources_earn_have_a_part() {
+        let root = machine(&[MEMINFO]);
+        let fixed = |max: &str, sources_max: &str| {
+            let keys = [("SHOAL_MEMORY_MAX", max), ("SHOAL_BANS_SOURCES_MAX", sources_max)];
+            divided(&root, 2, &keys).unwrap().fixed
+        };
+        assert_eq!(fixed("1GiB", "65536") - fixed("1GiB", "1"), 28 << 20);
+        assert_eq!(fixed("1GiB", "1000000"), fixed("1GiB", "65536"));
+        assert_eq!(fixed("128MiB", "65536"), fixed("128MiB", "1"));
     }
 
     #[test]

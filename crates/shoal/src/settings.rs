@@ -16,6 +16,7 @@ use shoal_engine::watch::Watch;
 use shoal_net::stream::{ListenAddress, SourceLimits, StreamLimits};
 use shoal_net::{Backend, REQUEST_BYTES_MAX, SOCKETS_MAX, SocketSettings};
 use shoal_relay::PEER_BYTES;
+use shoal_runtime::lists::bans::EARNED_BAN_BYTES;
 use shoal_runtime::random;
 use shoal_store::Store;
 
@@ -125,6 +126,13 @@ pub(crate) const fn holding_limits(config: &Config) -> HoldingLimits {
 /// `memory_bytes_max`.
 pub(crate) fn holdings(config: &Config, memory_bytes_max: u64, keys: &StateKeys) -> Option<Arc<Holdings>> {
     Holdings::within(holding_limits(config), memory_bytes_max, keys.holdings()).map(Arc::new)
+}
+
+/// Returns the memory of the bans that sources earn, in a process that may take `memory_bytes_max`: of all that are
+/// configured, or a 32nd of the process if that is less.
+pub(crate) fn bans_bytes(config: &Config, memory_bytes_max: u64) -> u64 {
+    const PART: u64 = 32;
+    (u64::from(config.bans.sources_max) * EARNED_BAN_BYTES).min(memory_bytes_max / PART)
 }
 
 /// Returns the memory of the rings of the access log: one for each protocol and worker.

@@ -95,7 +95,7 @@ async fn live(
     let local = bound.control.as_ref().and_then(|control| control.local.as_ref()).map(LocalSocket::path);
     let sandbox = lower_privileges(config, file, identity.as_ref(), (bound.backend, local))?;
     let Files { state, access, access_target, reloadable: files, cluster } =
-        Files::read(config, division.lists, predecessor.as_mut(), frozen_swarms.as_ref()).await?;
+        Files::read(config, &division, predecessor.as_mut(), frozen_swarms.as_ref()).await?;
     let parts = data_plane::Parts {
         config,
         division: &division,

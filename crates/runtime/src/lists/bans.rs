@@ -23,6 +23,9 @@ use crate::replace_file;
 /// Maximum number of bans. A list of networks takes more.
 pub const BANS_MAX: usize = 10_000;
 
+/// Memory of a ban that a source has earned, in bytes: its entry, its line while all are written, and its part of the tables.
+pub const EARNED_BAN_BYTES: u64 = 512;
+
 /// Maximum length of a reason in bytes.
 pub const REASON_BYTES_MAX: usize = 200;
 

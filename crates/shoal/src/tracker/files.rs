@@ -23,6 +23,7 @@ use crate::settings;
 use crate::state::State;
 use shoal_control::TokenSet;
 use shoal_control::public_statistics::home;
+use shoal_runtime::division::Division;
 use shoal_runtime::failure::Failure;
 use shoal_runtime::lists::Lists;
 use shoal_runtime::token_keys::TokenKeys;
@@ -47,11 +48,11 @@ pub(super) struct Reloadable {
 }
 
 impl Files {
-    /// Reads all files. Lists may take `lists_bytes` of memory. The secret keys come from the tracker that this one
+    /// Reads all files. Lists and bans may take their parts of the memory. The secret keys come from the tracker that this one
     /// replaces, or from the frozen swarms. The error says which file cannot be used, and why.
     pub(super) async fn read(
         config: &Config,
-        lists_bytes: u64,
+        division: &Division,
         predecessor: Option<&mut Predecessor>,
         frozen_swarms: Option<&FrozenSwarms>,
     ) -> Result<Self, Failure> {
@@ -73,7 +74,8 @@ impl Files {
         if let Some(key) = cluster.connection_key().filter(|_| config.state.keys) {
             state.keys.adopt_connections(key);
         }
-        let mut lists = Lists::new(settings::list_key()?, Budget::new(lists_bytes));
+        let mut lists = Lists::new(settings::list_key()?, Budget::new(division.lists));
+        lists.limit_bans(settings::bans_bytes(config, division.max));
         let read_lists = move |config: &Config| {
             if config.shares_state() {
                 cluster.share(&mut lists);

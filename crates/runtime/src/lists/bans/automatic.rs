@@ -12,7 +12,7 @@ use shoal_access::networks::{Network, NetworkTable};
 use shoal_config::{BansConfig, Config};
 use shoal_engine::watch::{self, Suspect};
 
-use super::{Ban, network};
+use super::{Ban, EARNED_BAN_BYTES, network};
 
 /// The author of bans that sources have earned.
 pub(in crate::lists) const BY: &str = "automatic";
@@ -39,6 +39,8 @@ pub(in crate::lists) struct AutomaticBans {
     /// The present ones.
     active: usize,
     settings: BansConfig,
+    /// The maximum number that memory allows, if that is limited.
+    affordable: Option<usize>,
     /// The networks that are never banned.
     spared: Vec<Network>,
     /// Whether the file lacks some of them.
@@ -64,8 +66,14 @@ impl AutomaticBans {
         self.count_active(now_unix_s);
     }
 
+    /// Limits the memory of all bans from the next [`configure`](Self::configure) on.
+    pub(in crate::lists) fn limit(&mut self, bytes_max: u64) {
+        self.affordable = usize::try_from(bytes_max / EARNED_BAN_BYTES).ok();
+    }
+
     fn bans_max(&self) -> usize {
-        self.settings.sources_max as usize
+        let sources_max = self.settings.sources_max as usize;
+        self.affordable.map_or(sources_max, |affordable| affordable.min(sources_max))
     }
 
     /// Adds bans of the file. With `bans.automatic = false`, they go.
@@ -278,6 +286,9 @@ mod tests {
         config.bans.sources_max = 10;
         bans.configure(&config, 6000);
         assert_eq!((bans.bans.len(), bans.active_count()), (10, 10));
+        bans.limit(5 * EARNED_BAN_BYTES);
+        bans.configure(&config, 6000);
+        assert_eq!((bans.bans.len(), bans.active_count()), (5, 5));
     }
 
     #[test]
