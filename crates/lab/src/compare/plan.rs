@@ -276,7 +276,7 @@ mod tests {
         let mut load = of("published");
         assert_eq!(
             title(&load),
-            "UDP: 50 connects : 50 announces : 1 scrapes, 1 M torrents, 2 M peers, 30 wanted"
+            "UDP: 50 connects : 50 announces : 1 scrape, 1 M torrents, 2 M peers, 30 wanted"
         );
         load.mix = shoal_load::Mix { connect: 0, announce: 1, scrape: 0 };
         load.population.torrents = 1500;
