@@ -76,7 +76,14 @@ impl Endpoint {
             ("POST", "/api/v1/torrents") => json!({ "info_hashes": torrents }),
             ("PUT", "/api/v1/cluster/values/{key}") => json!({ "value": "900" }),
             ("PUT", "/api/v1/log") => json!({ "level": "info" }),
-            ("POST", "/api/v1/reload" | "/access/reload" | "/api/v1/snapshot" | "/api/v1/upgrade") => {
+            (
+                "POST",
+                "/api/v1/pauses/resume"
+                | "/api/v1/reload"
+                | "/access/reload"
+                | "/api/v1/snapshot"
+                | "/api/v1/upgrade",
+            ) => {
                 json!({})
             }
             ("GET" | "DELETE", _) => return None,
