@@ -152,7 +152,7 @@ fn operators(config: &Config, control: Option<SocketAddr>, has_tokens: bool) -> 
     if address.ip().is_loopback() {
         by.push(format!("{address} is this host only"));
     }
-    // Encryption keeps nobody out.
+    // Encryption refuses no client.
     if !by.is_empty() && config.control.certificate.is_some() {
         by.push("control.certificate".to_owned());
     }
@@ -208,7 +208,7 @@ mod tests {
         let text = "[control]\nlisten = \"0.0.0.0:6970\"\ncertificate = \"/c\"\nprivate_key = \"/k\"\n";
         assert!(
             shown(text, "0.0.0.0:6970", false)[6].starts_with("not control listener"),
-            "encryption keeps nobody out"
+            "encryption refuses no client"
         );
     }
 
