@@ -326,7 +326,9 @@ fn running_group(stat: &str) -> Option<Pid> {
     // The first thread of a process is a zombie as soon as it ends, while the others still have the sockets.
     let has_ended =
         matches!(fields.first(), Some(&("Z" | "X"))) && number(17).is_none_or(|threads| threads <= 1);
-    Pid::from_raw(number(2)?).filter(|_| !has_ended)
+    // A process that is being removed shows the group -1.
+    let group = number(2).filter(|group| *group > 0 && !has_ended)?;
+    Pid::from_raw(group)
 }
 
 /// Returns the processes for whose folder in `/proc` something is true.
