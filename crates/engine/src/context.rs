@@ -33,7 +33,7 @@ pub struct Context<T = Delta> {
     pub(crate) rng: fastrand::Rng,
     /// Draws the announces that count towards limits.
     pub(crate) gate: Gate,
-    /// The number of announces until the next one that is looked at, which [`Watch`](crate::watch::Watch) counts.
+    /// The number of announces until the next one that is looked at, which [`Watch`] counts.
     until_watched: u32,
     /// Takes samples of announces.
     pub sampler: Sampler,

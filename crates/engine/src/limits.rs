@@ -5,7 +5,7 @@
 //! one table of a fixed size ([`shoal_base::source::Rates`]), which all workers share and a reload keeps.
 //!
 //! Without limits, a request costs one branch. With limits of large bursts, a random sample of the requests counts for all
-//! ([`crate::policy::Gate`]), except those of sources near their limit ([`Limits::weight`]). With smaller ones each request
+//! ([`crate::policy::Gate`]), except those of sources near their limit (`Limits::weight`). With smaller ones each request
 //! counts, and the lines of a batch of datagrams are prefetched.
 
 mod exact;

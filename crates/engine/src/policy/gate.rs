@@ -2,7 +2,7 @@
 //!
 //! Counting a request takes several cache misses. A tracker therefore counts one request of [`Gate::WEIGHT`], drawn at
 //! random, and takes it for that many. No client can tell which of its requests counts, so none can hold back those. A
-//! source near a limit is counted exactly, see [`Limits::weight`](crate::limits::Limits::weight).
+//! source near a limit is counted exactly, see `Limits::weight`.
 
 /// Draws the requests of a responder that count.
 #[derive(Debug)]
