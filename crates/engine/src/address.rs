@@ -57,10 +57,10 @@ pub(crate) const PRIVATE_V6: [([u16; 8], u8); 3] = [
 /// Whether an IPv4 address that begins with a byte may be private.
 const MAY_BE_PRIVATE: [bool; 256] = {
     let mut may_be = [false; 256];
-    let first = [10, 100, 127, 169, 172, 192];
     let mut index = 0;
-    while index < first.len() {
-        may_be[first[index]] = true;
+    while index < PRIVATE_V4.len() {
+        let ([first, ..], _) = PRIVATE_V4[index];
+        may_be[first as usize] = true;
         index += 1;
     }
     may_be

@@ -6,12 +6,11 @@ use core::ops::RangeInclusive;
 
 use http::Uri;
 
-use super::quote;
+use super::{Name, quote};
 use crate::raw::Raw;
 use crate::value::Value;
 
 const TEXT_BYTES_MAX: usize = 2000;
-const URL_BYTES_MAX: usize = 255;
 
 /// A text of the operator for the readers of a page, possibly an empty one: one line, without quotes and backslashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub struct PageText(String);
 
 /// A URL at which clients announce.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnnounceUrl(String);
+pub struct AnnounceUrl(Name);
 
 impl PageText {
     /// Returns the text.
@@ -36,21 +35,20 @@ impl PageText {
 impl AnnounceUrl {
     /// Returns the URL.
     pub fn as_str(&self) -> &str {
-        &self.0
+        self.0.as_str()
     }
 
     pub(super) fn parse(text: &str) -> Option<Self> {
         let uri: Uri = text.parse().ok()?;
         let is_known = matches!(uri.scheme_str()?, "udp" | "http" | "https" | "ws" | "wss");
         let has_host = uri.host().is_some_and(|host| !host.is_empty());
-        let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\'));
-        (is_known && has_host && is_plain && text.len() <= URL_BYTES_MAX).then(|| Self(text.to_owned()))
+        if is_known && has_host { Name::parse(text).map(Self) } else { None }
     }
 }
 
 impl fmt::Display for AnnounceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        self.0.fmt(f)
     }
 }
 

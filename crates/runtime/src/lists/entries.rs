@@ -14,6 +14,7 @@ use shoal_config::ListSource;
 
 use super::changes::SourceChange;
 use super::fetches::{Fetched, UrlReading};
+use super::file;
 use super::owners::Named;
 
 /// The key and the budget that tables are built with.
@@ -45,6 +46,9 @@ impl Build {
     }
 }
 
+/// Maximum size of a file, and of its content if it is compressed.
+const FILE_BYTES_MAX: u64 = 512 << 20;
+
 /// Entries that were read.
 #[derive(Debug)]
 pub struct Reading<E> {
@@ -73,10 +77,18 @@ pub trait Entries: Default {
     /// Reads a file, or a directory if the source may be one. It may use the earlier entries to read less, and must not
     /// change them if it fails. Returns `None` at once if the file is large and [`read_whole`](Self::read_whole) should
     /// read it.
-    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>>;
+    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
+        let is_large = file::is_large(&shoal_base::file::open(path)?)?;
+        if is_large { Ok(None) } else { Self::read_whole(path, build).map(Some) }
+    }
 
     /// Reads a file as a whole.
-    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>>;
+    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
+        let file = shoal_base::file::open(path)?;
+        let mut reader = file::reader(&file, FILE_BYTES_MAX);
+        let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
+        Self::parse(body, build, &mut Links::default())
+    }
 
     /// Returns the number of entries.
     fn len(&self) -> usize;

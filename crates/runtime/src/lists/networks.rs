@@ -1,7 +1,6 @@
 //! Lists of networks: files and fetched contents.
 
 use std::io;
-use std::path::Path;
 
 use shoal_access::faults::Faults;
 use shoal_access::networks::{Network, NetworkList, NetworkTable, read_networks};
@@ -9,29 +8,13 @@ use shoal_access::torrents::Links;
 
 use super::entries::{Body, Build, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
-use super::file;
 use super::list::List;
-
-/// Maximum size of a file, and of its text if it is compressed.
-const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// The networks of one source.
 #[derive(Debug, Default)]
 pub struct Networks(NetworkList);
 
 impl Entries for Networks {
-    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
-        let is_large = file::is_large(&shoal_base::file::open(path)?)?;
-        if is_large { Ok(None) } else { Self::read_whole(path, build).map(Some) }
-    }
-
-    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
-        let file = shoal_base::file::open(path)?;
-        let mut reader = file::reader(&file, FILE_BYTES_MAX);
-        let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
-        Self::parse(body, build, &mut Links::default())
-    }
-
     fn len(&self) -> usize {
         self.0.len()
     }

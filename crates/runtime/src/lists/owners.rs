@@ -3,7 +3,6 @@
 //! Only the networks that rules name are kept. When the rules name others, everything is read again.
 
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ipnet::IpNet;
@@ -15,12 +14,9 @@ use shoal_config::{AccessConfig, Config};
 use super::entries::{Body, Build, Entries, Reading};
 use super::fetches::{Fetched, UrlReading};
 use super::list::List;
+use super::networks as lists;
 use super::networks::Networks;
-use super::{file, networks as lists};
 use crate::clock;
-
-/// Maximum size of a file, and of its content if it is compressed.
-const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// Age at which the log warns about a table. Tables are made anew each month or more often.
 const OLD_S: u64 = 400 * 24 * 3600;
@@ -61,18 +57,6 @@ impl Owners {
 }
 
 impl Entries for Owners {
-    fn read(&mut self, path: &Path, build: &Build) -> io::Result<Option<Reading<Self>>> {
-        let is_large = file::is_large(&shoal_base::file::open(path)?)?;
-        if is_large { Ok(None) } else { Self::read_whole(path, build).map(Some) }
-    }
-
-    fn read_whole(path: &Path, build: &Build) -> io::Result<Reading<Self>> {
-        let file = shoal_base::file::open(path)?;
-        let mut reader = file::reader(&file, FILE_BYTES_MAX);
-        let body = Body { text: &mut reader, media_type: None, bytes_max: FILE_BYTES_MAX };
-        Self::parse(body, build, &mut Links::default())
-    }
-
     fn len(&self) -> usize {
         self.owners.networks.len()
     }
