@@ -40,6 +40,7 @@ mod sources;
 mod table;
 mod transfer;
 mod tunnel;
+mod turn;
 
 pub use counters::{Direction, EndReason, StreamCounters};
 pub use io::{Readiness, StreamIo};
@@ -57,6 +58,6 @@ pub use tunnel::Tunnels;
 /// more, each connection waits longer behind connections with constant input.
 pub const INPUT_BYTES_MAX: usize = 32 * 1024;
 
-/// Maximum number of events of a poll round, after which the worker does its other duties. One event of a listener can
-/// be several connections.
+/// Number of events that a poll round handles before the worker does its other duties, if they are all small. One event
+/// of a listener can be several connections.
 pub const POLL_EVENTS_MAX: usize = 256;

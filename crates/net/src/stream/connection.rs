@@ -8,6 +8,7 @@ use rustix::net::SendFlags;
 use shoal_base::transport::stream::{Next, StreamService};
 
 use super::table::ConnectionTable;
+use super::turn::Traffic;
 
 /// Maximum number of times that a service with more output continues before other connections are served.
 pub(super) const CONTINUES_MAX: usize = 4;
@@ -25,6 +26,7 @@ pub(super) struct Connection<T> {
     pub(super) send_timeouts: u8,
     /// Number of bytes discarded after the last reply.
     pub(super) discarded_bytes: u32,
+    pub(super) traffic: Traffic,
     pub(super) socket: OwnedFd,
     /// Output that the socket has not accepted yet. Empty, and without memory, in most connections.
     pub(super) unsent: Vec<u8>,
@@ -46,7 +48,7 @@ pub(super) enum Trigger {
 }
 
 impl<T> Connection<T> {
-    pub(super) const fn new(session: T, socket: OwnedFd) -> Self {
+    pub(super) fn new(session: T, socket: OwnedFd) -> Self {
         Self {
             session,
             next: Next::Busy,
@@ -54,6 +56,7 @@ impl<T> Connection<T> {
             has_backlog: false,
             send_timeouts: 0,
             discarded_bytes: 0,
+            traffic: Traffic::default(),
             socket,
             unsent: Vec::new(),
             sent: 0,

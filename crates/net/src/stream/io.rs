@@ -34,6 +34,9 @@ use super::{
 /// Maximum number of connections accepted from one listener at a time.
 const ACCEPTS_MAX: usize = 64;
 
+/// Maximum number of events that a poll round asks for. Those of busy connections take no turn if the round is full.
+pub(super) const EVENTS_MAX: usize = 4 * POLL_EVENTS_MAX;
+
 /// Number of repetitions before a listener closes, which covers the whole backlog.
 const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 
@@ -57,7 +60,8 @@ const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 ///   the [`super::Budget`] of the worker, it closes connections of the sources that hold most.
 /// - Input after the last reply is read and discarded for a moment before the socket closes, so that no reset overtakes
 ///   the reply.
-/// - A poll round is bounded, and no listener or connection starves another.
+/// - A poll round is bounded, and no listener or connection starves another. Connections with little recent traffic are
+///   served first.
 /// - It counts errors that a peer can cause, and never fails because of them. Without free descriptors it closes a
 ///   connection in the same order and tries again, but it never spins.
 /// - In the steady state it allocates nothing for a request.
@@ -70,6 +74,8 @@ pub struct StreamIo<S: StreamService> {
     /// Connections of another process from which nothing has been read.
     pub(super) attached: Vec<Handle>,
     events: Vec<Event>,
+    /// Turns of busy connections so far.
+    pub(super) busy_turns: usize,
     input: Box<[u8; INPUT_BYTES_MAX]>,
     /// Output of the service that is not sent yet.
     output: Vec<u8>,
@@ -138,7 +144,8 @@ impl<S: StreamService> StreamIo<S> {
             listeners,
             accepting: Accepting::Paused { until_ms: 0 },
             table,
-            events: Vec::with_capacity(POLL_EVENTS_MAX),
+            events: Vec::with_capacity(EVENTS_MAX),
+            busy_turns: 0,
             attached: Vec::new(),
             input: Box::new([0; INPUT_BYTES_MAX]),
             output: Vec::with_capacity(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX),
@@ -176,8 +183,8 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Runs a poll round at `now_ms`, of any monotonic clock. Returns the number of accepts, inputs, outputs and closes
-    /// that it handled. If it is zero, the worker may wait. Fails with errors of this host that make it impossible to
-    /// continue.
+    /// that it handled, or at least [`POLL_EVENTS_MAX`] if it has left some for the next round. If it is zero, the worker
+    /// may wait. Fails with errors of this host that make it impossible to continue.
     pub fn poll(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         self.resume_accepting(now_ms);
         let mut seen = self.handle_overdue(now_ms, service);
@@ -187,8 +194,10 @@ impl<S: StreamService> StreamIo<S> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let events = mem::take(&mut self.events);
-        for event in &events {
+        let began_bytes = self.moved_bytes();
+        let (mut events, mut busy) = (mem::take(&mut self.events), 0);
+        for index in 0..events.len() {
+            let event = events[index];
             seen += usize::from(event.data.u64() != FOREIGN);
             match Token::decode(event.data) {
                 Token::Listener(index) => {
@@ -198,9 +207,16 @@ impl<S: StreamService> StreamIo<S> {
                     }
                     seen += accepted;
                 }
-                Token::Connection(handle) => self.handle_event(handle, event.flags, now_ms, service),
+                Token::Connection(handle) if self.waits(handle, began_bytes, now_ms) => {
+                    events[busy] = event;
+                    busy += 1;
+                }
+                Token::Connection(handle) => self.take_turn(handle, event.flags, now_ms, service),
                 Token::Foreign => {}
             }
+        }
+        if !self.serve_busy(&events[..busy], began_bytes, now_ms, service) {
+            seen = seen.max(POLL_EVENTS_MAX);
         }
         self.events = events;
         Ok(seen + self.write_queued(now_ms, service))
@@ -315,7 +331,7 @@ impl<S: StreamService> StreamIo<S> {
                 Ok((socket, remote)) => {
                     accepted += 1;
                     if let Some(handle) = self.register(socket, &remote, now_ms, service) {
-                        self.handle_event(handle, EventFlags::IN, now_ms, service);
+                        self.take_turn(handle, EventFlags::IN, now_ms, service);
                     }
                 }
                 Err(Errno::AGAIN) => break,
@@ -532,7 +548,7 @@ impl<S: StreamService> StreamIo<S> {
 
 /// The subject of an event, in the 64 bits that the kernel stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
+pub(super) enum Token {
     Listener(u32),
     Connection(Handle),
     /// A descriptor of the datagram back end, which only ends a wait.
@@ -555,7 +571,7 @@ impl Token {
         EventData::new_u64(u64::from(high) << 32 | u64::from(low))
     }
 
-    fn decode(data: EventData) -> Self {
+    pub(super) fn decode(data: EventData) -> Self {
         let bits = data.u64();
         let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).expect("32 bits are left");
         let (high, low) = (half(bits >> 32), half(bits));
