@@ -134,7 +134,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
             swarms,
             |_| true,
             |shard, item| {
-                shard.prefetch_swarm(&item.place);
+                shard.prefetch_swarm(&mut item.place);
                 false
             },
         );
@@ -211,7 +211,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
             let mut run = group.first;
             while run != NONE {
                 let mut shard = swarms.lock(group.shard);
-                visit_run(&mut self.items, run, |item| shard.prefetch_swarm(&item.place));
+                visit_run(&mut self.items, run, |item| shard.prefetch_swarm(&mut item.place));
                 visit_run(&mut self.items, run, |item| shard.prefetch_entry(&mut item.place));
                 visit_run(&mut self.items, run, |item| _ = shard.prefetch_found(&mut item.place));
                 visit_run(&mut self.items, run, |item| {

@@ -9,6 +9,7 @@
 //! The pages lie in one `arena` for all shards, which may be a `file`. A `slab` divides them into blocks.
 
 pub(crate) mod arena;
+pub(crate) mod compare;
 pub(crate) mod file;
 pub(crate) mod prefetch;
 pub(crate) mod slab;
@@ -199,6 +200,20 @@ impl Memory {
         let start = offset + index * size_of::<T>();
         let bytes = &mut page[start..start + size_of::<T>()];
         T::mut_from_bytes(bytes).expect("the slice has the size of the value")
+    }
+
+    /// Returns `count` consecutive values of a block, from this index on.
+    #[inline]
+    pub(crate) fn several_in_block<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+        &self,
+        block: Block,
+        index: usize,
+        count: usize,
+    ) -> &[T] {
+        let (page, offset) = self.slab.place(block);
+        let start = offset + index * size_of::<T>();
+        let bytes = &page[start..start + count * size_of::<T>()];
+        <[T]>::ref_from_bytes(bytes).expect("the slice has the size of whole values")
     }
 
     /// Returns three consecutive values of a block, from this index on.

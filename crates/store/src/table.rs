@@ -226,12 +226,15 @@ impl<B: Bucket> Table<B> {
     ) -> impl Iterator<Item = (u32, Option<&'a B>)> {
         let segments = self.segments_slice();
         let (mut index, mut line) = Self::place(number);
+        let mut chunk: &[B] = &[];
         core::iter::from_fn(move || {
             let segment = &segments[index];
-            let item =
-                (Self::number(index, line), (line < segment.lines()).then(|| segment.line(memory, line)));
+            if chunk.is_empty() {
+                chunk = segment.lines_from(memory, line);
+            }
+            let item = (Self::number(index, line), chunk.split_off_first());
             line += 1;
-            if line >= segment.lines() {
+            if chunk.is_empty() && line >= segment.lines() {
                 (index, line) = (if index + 1 < segments.len() { index + 1 } else { 0 }, 0);
             }
             Some(item)
@@ -247,11 +250,30 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Prefetches the beginnings of the two lines of an entry with this hash.
+    /// Prefetches the beginnings of the two lines of an entry with this hash. Returns the numbers of the lines, unless their
+    /// segment is empty.
     #[inline]
-    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
+    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) -> Option<[u32; 2]> {
         let mixed = self.seed.mix(hash);
-        self.selected(mixed).1.prefetch_lines_of(memory, mixed);
+        let (index, segment) = self.selected(mixed);
+        let lines = segment.prefetch_lines_of(memory, mixed)?;
+        Some(lines.map(|line| Self::number(index, line)))
+    }
+
+    /// Finds an entry in one of two lines, which [`prefetch`](Self::prefetch) has returned. The lines may be gone by now.
+    #[inline(always)]
+    pub(crate) fn find_in_lines<'a>(
+        &self,
+        memory: &'a Memory,
+        lines: [u32; 2],
+        matching: impl Fn(&B) -> Option<usize>,
+    ) -> Option<(At, &'a B)> {
+        let find = |number: u32| {
+            let line = self.line(memory, number)?;
+            Some((At::new(number, matching(line)?), line))
+        };
+        let [first, second] = lines;
+        find(first).or_else(|| find(second))
     }
 
     /// Finds an entry with this hash. Returns its location and its line. `matching` returns the entry's slot in a line.

@@ -133,7 +133,7 @@ impl Front {
         match &item.work {
             Work::Announce { announce, registers, is_ruled, sample_seed, .. } => {
                 if self.context.policy.permits_swarms()
-                    && !item.place.is_found()
+                    && !shard.contains(&item.place)
                     && let Err(refused) = self.check_new(announce.action, exchange)
                 {
                     return self.refuse(exchange, query, refused);
