@@ -68,8 +68,12 @@ pub(crate) enum Work<P> {
         registers: bool,
         /// Whether the peer says that it is new.
         joins: bool,
+        /// Whether the announce is answered at once: it registers, and the fields that follow are zero.
+        is_plain: bool,
         /// Whether a rule has an interval of its own for the peer, which is looked up again for the reply.
         is_ruled: bool,
+        /// The number of requests for which the gate has drawn the announce, mostly zero.
+        drawn: u32,
         /// The seed of the sample, drawn early so that the sample's peers can be prefetched.
         sample_seed: u64,
     },

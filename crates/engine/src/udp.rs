@@ -10,14 +10,14 @@
 
 mod answer;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use shoal_access::rules::HeaderMatch;
 use shoal_access::torrents::TorrentLists;
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_base::{Action, Event, InfoHash, PeerV4, PeerV6};
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_config::Config;
 use shoal_store::{PrivateNetwork, Store, prefetch};
 use shoal_wire::udp::{
@@ -52,8 +52,21 @@ pub struct Responder {
     store: Arc<Store>,
     front: Front,
     /// The requests that wait for their swarms.
-    v4: Box<Batch<PeerV4, Query, ITEMS_MAX>>,
-    v6: Box<Batch<PeerV6, Query, ITEMS_MAX>>,
+    v4: Box<Batch<PeerV4, TransactionId, ITEMS_MAX>>,
+    v6: Box<Batch<PeerV6, TransactionId, ITEMS_MAX>>,
+}
+
+/// A peer of one family, which announces itself from an address of that family.
+trait Peer: shoal_store::Family {
+    const FAMILY: Family;
+}
+
+impl Peer for PeerV4 {
+    const FAMILY: Family = Family::V4;
+}
+
+impl Peer for PeerV6 {
+    const FAMILY: Family = Family::V6;
 }
 
 /// The data for decisions and replies, except the store.
@@ -173,14 +186,21 @@ impl Responder {
                 if let Err(refusal) = front.verify(ip, connection_id, now) {
                     return front.refuse(exchange, query, refusal);
                 }
-                match front.admit(ip, announce, options, now) {
-                    Ok(decision) => match front.context.policy.network_apart(ip) {
-                        None => self.push_announce(index, query, ip, announce, decision),
-                        Some(network) => {
-                            self.serve_apart(network, announce, decision, exchange, query, now);
-                        }
-                    },
-                    Err(refusal) => front.refuse(exchange, query, refusal),
+                let (drawn, policy) = (front.context.gate.draw(), &front.context.policy);
+                let decision = if policy.passes(ip, Protocol::Udp, drawn, now) {
+                    answer::decide(policy, announce)
+                } else {
+                    match answer::admit(policy, ip, (announce, options), drawn, now) {
+                        Ok(decision) => decision,
+                        Err(refused) => return front.refuse(exchange, query, refused),
+                    }
+                };
+                match policy.network_apart(ip) {
+                    None => {
+                        let source = &exchange.source;
+                        self.push_announce(index, source, announce, transaction_id, decision, drawn);
+                    }
+                    Some(network) => self.serve_apart(network, announce, decision, exchange, query, now),
                 }
             }
             Ok(wire::Request::Scrape { connection_id, transaction_id, info_hashes }) => {
@@ -242,36 +262,22 @@ impl Responder {
     fn push_announce(
         &mut self,
         index: usize,
-        query: Query,
-        ip: IpAddr,
+        source: &SocketAddr,
         announce: &Announce,
+        transaction_id: TransactionId,
         decision: Decision,
+        drawn: u32,
     ) {
-        let Decision { action, peers_wanted, registers, interval_s } = decision;
-        let is_ruled = interval_s.is_some();
-        // Peers that do not fit the reply are not worth a prefetch.
-        let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
-        let (sample_seed, port) = (self.front.context.rng.u64(..), announce.port.get());
-        let joins = announce.event() == Event::Started;
         let place = self.store.locate(&announce.info_hash);
-        match ip {
+        let port = announce.port.get();
+        match source.ip().to_canonical() {
             IpAddr::V4(ip) => {
-                let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
-                self.v4.push(
-                    place,
-                    index,
-                    query,
-                    Work::Announce { announce, registers, joins, is_ruled, sample_seed },
-                );
+                let work = self.front.work(PeerV4::new(ip, port), announce.event(), decision, drawn);
+                self.v4.push(place, index, transaction_id, work);
             }
             IpAddr::V6(ip) => {
-                let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
-                self.v6.push(
-                    place,
-                    index,
-                    query,
-                    Work::Announce { announce, registers, joins, is_ruled, sample_seed },
-                );
+                let work = self.front.work(PeerV6::new(ip, port), announce.event(), decision, drawn);
+                self.v6.push(place, index, transaction_id, work);
             }
         }
     }
@@ -298,8 +304,8 @@ impl Responder {
         for (entry, info_hash) in (0..).zip(info_hashes) {
             let place = self.store.locate(info_hash);
             match query.family {
-                Family::V4 => self.v4.push(place, index, query, Work::Scrape { entry }),
-                Family::V6 => self.v6.push(place, index, query, Work::Scrape { entry }),
+                Family::V4 => self.v4.push(place, index, query.transaction_id, Work::Scrape { entry }),
+                Family::V6 => self.v6.push(place, index, query.transaction_id, Work::Scrape { entry }),
             }
         }
     }
