@@ -178,7 +178,7 @@ impl ConnectionIds {
     }
 
     /// Returns the id for a client at `ip`, which may be v4-mapped.
-    #[inline]
+    #[inline(always)]
     pub fn issue(&self, ip: IpAddr, unix_s: u64) -> ConnectionId {
         self.id_of_slot(ip, unix_s / SLOT_S)
     }
@@ -187,7 +187,7 @@ impl ConnectionIds {
     ///
     /// Ids of the next slot are accepted as well: another node's clock may be ahead, or this one may have been set
     /// back.
-    #[inline]
+    #[inline(always)]
     pub fn accepts(&self, id: ConnectionId, ip: IpAddr, unix_s: u64) -> bool {
         let newest = (unix_s / SLOT_S) + 1;
         let age_slots = newest.wrapping_sub(id.0) & SLOT_BITS;
@@ -214,7 +214,7 @@ impl ConnectionIds {
 }
 
 impl SipHash {
-    // Inlined for IPv4, because the call would put the address on the stack.
+    // Inlined, because a call would put the address on the stack.
     #[inline(always)]
     fn id_of_slot(&self, ip: IpAddr, slot: u64) -> ConnectionId {
         let hash = match ip.to_canonical() {
@@ -225,7 +225,7 @@ impl SipHash {
     }
 
     /// Hashes an address and three bytes of the slot.
-    #[inline]
+    #[inline(never)]
     fn hash_v4(&self, ip: Ipv4Addr, slot: u64) -> u64 {
         let ip = u64::from(u32::from_le_bytes(ip.octets()));
         self.hash([ip | (slot & LOW_SLOT) << 32 | 7 << 56])

@@ -101,20 +101,19 @@ impl<T> Context<T> {
         }
     }
 
-    /// Draws the number of seconds until a client should announce again.
-    #[inline]
-    pub(crate) fn interval_s(&mut self) -> u32 {
-        self.interval.draw_s(&mut self.rng)
-    }
-
     /// Draws the number of seconds until a client should announce again, for which a rule may have an interval of its
     /// own.
     #[inline]
     pub(crate) fn ruled_interval_s(&mut self, of_rule: Option<u32>) -> u32 {
-        match of_rule {
-            Some(seconds) => self.policy.interval_of_rule(self.protocol, seconds).draw_s(&mut self.rng),
-            None => self.interval_s(),
-        }
+        let random = self.rng.u32(..);
+        self.drawn_interval_s(of_rule, random)
+    }
+
+    /// Does the same with a random number.
+    #[inline]
+    pub(crate) fn drawn_interval_s(&self, of_rule: Option<u32>, random: u32) -> u32 {
+        let of_rule = of_rule.map(|seconds| self.policy.interval_of_rule(self.protocol, seconds));
+        of_rule.unwrap_or(self.interval).drawn_s(random)
     }
 
     /// Returns what an announce of the client at `address` needs.

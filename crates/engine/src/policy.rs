@@ -184,8 +184,14 @@ impl Interval {
     /// Draws the number of seconds for one client.
     #[inline]
     pub fn draw_s(self, rng: &mut fastrand::Rng) -> u32 {
+        self.drawn_s(rng.u32(..))
+    }
+
+    /// Returns the number of seconds for one client, from a random number.
+    #[inline]
+    pub(crate) fn drawn_s(self, random: u32) -> u32 {
         // The upper half of the product is at most the jitter. It is not exactly uniform, which does not matter here.
-        let jitter_s = (u64::from(rng.u32(..)) * (u64::from(self.jitter_s) + 1)) >> 32;
+        let jitter_s = (u64::from(random) * (u64::from(self.jitter_s) + 1)) >> 32;
         self.least_s.saturating_add(u32::try_from(jitter_s).unwrap_or(self.jitter_s))
     }
 }
@@ -243,7 +249,8 @@ impl Policy {
             && self.suspension.is_none()
             && self.tokens.is_none()
             && self.private_addresses != PrivateAddresses::Refuse;
-        let looks_again = self.permits_swarms || self.watch.as_ref().is_some_and(|watch| watch.looks_at_all());
+        let looks_again =
+            self.permits_swarms || self.watch.as_ref().is_some_and(|watch| watch.looks_at_all());
         Self { is_plain, looks_again, ..self }
     }
 
@@ -471,12 +478,12 @@ impl Policy {
         &self.config
     }
 
-    /// Returns whether an announce from an address that can be answered passes by itself: no rule applies, and it does not
-    /// count towards limits. Most announces do. [`decide`](Self::decide) then needs few of their fields, which stay in
-    /// registers; a [`Request`] would put all of them on the stack.
+    /// Returns whether an announce from an address that can be answered passes by itself: no rule applies, it was not drawn,
+    /// and it does not count towards limits. Most announces do. [`decide`](Self::decide) then needs few of their fields, which
+    /// stay in registers; a [`Request`] would put all of them on the stack.
     #[inline]
     pub(crate) fn passes(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> bool {
-        self.is_plain && self.weight(ip, protocol, drawn, now) == 0
+        self.is_plain && drawn == 0 && self.weight(ip, protocol, drawn, now) == 0
     }
 
     /// Returns how an announce is served that no rule changes.

@@ -21,8 +21,8 @@ use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_config::Config;
 use shoal_store::{PrivateNetwork, Store, prefetch};
 use shoal_wire::udp::{
-    self as wire, Announce, AnnounceHead, ConnectReply, Reply, RequestError, ScrapeEntry, ScrapeHead,
-    TransactionId,
+    self as wire, Announce, AnnounceHead, ConnectReply, Options, Reply, RequestError, ScrapeEntry,
+    ScrapeHead, TransactionId,
 };
 
 use crate::batch::{Batch, ITEMS_MAX, Work};
@@ -31,7 +31,7 @@ use crate::context::Context;
 use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::limits::Activity;
 use crate::pace::Pace;
-use crate::policy::{Decision, Policy, Protocol, ScrapeRequest, Torrents};
+use crate::policy::{Decision, Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
 use crate::watch::Sighting;
@@ -154,7 +154,7 @@ impl Responder {
     fn begin(&mut self, chunk: &mut [Exchange<'_>], index: usize, now: Now) {
         let (front, exchange) = (&mut self.front, &mut chunk[index]);
         exchange.reply_len = 0;
-        let ip = exchange.source.ip().to_canonical();
+        let ip = address::canonical(&exchange.source);
         let family = Family::of(ip);
         if exchange.source.port() == 0 || address::is_nowhere(ip) {
             return front.context.tally.drop(family, Drop::UnanswerableSource);
@@ -182,26 +182,17 @@ impl Responder {
                 front.finish(exchange, query, Outcome::Ok, size_of::<ConnectReply>());
             }
             Ok(wire::Request::Announce { connection_id, transaction_id, announce, options }) => {
-                let query = front.count(family, Kind::Announce, transaction_id);
+                front.context.tally.request(family, Kind::Announce);
                 if let Err(refusal) = front.verify(ip, connection_id, now) {
+                    let query = Query { family, kind: Kind::Announce, transaction_id };
                     return front.refuse(exchange, query, refusal);
                 }
                 let (drawn, policy) = (front.context.gate.draw(), &front.context.policy);
-                let decision = if policy.passes(ip, Protocol::Udp, drawn, now) {
-                    answer::decide(policy, announce)
-                } else {
-                    match answer::admit(policy, ip, (announce, options), drawn, now) {
-                        Ok(decision) => decision,
-                        Err(refused) => return front.refuse(exchange, query, refused),
-                    }
-                };
-                match policy.network_apart(ip) {
-                    None => {
-                        let source = &exchange.source;
-                        self.push_announce(index, source, announce, transaction_id, decision, drawn);
-                    }
-                    Some(network) => self.serve_apart(network, announce, decision, exchange, query, now),
+                if !policy.passes(ip, Protocol::Udp, drawn, now) || policy.network_apart(ip).is_some() {
+                    return self.admit(exchange, index, (announce, options), transaction_id, drawn, now);
                 }
+                let decision = answer::decide(policy, announce);
+                self.push_announce(index, &exchange.source, announce, transaction_id, decision, 0);
             }
             Ok(wire::Request::Scrape { connection_id, transaction_id, info_hashes }) => {
                 let query = front.count(family, Kind::Scrape, transaction_id);
@@ -232,6 +223,32 @@ impl Responder {
             Err(RequestError::WrongProtocolId { .. }) => {
                 front.context.tally.drop(family, Drop::WrongProtocolId)
             }
+        }
+    }
+
+    /// Decides about an announce that does not pass by itself.
+    #[inline(never)]
+    fn admit(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        index: usize,
+        (announce, options): (&Announce, Options<'_>),
+        transaction_id: TransactionId,
+        drawn: u32,
+        now: Now,
+    ) {
+        let ip = address::canonical(&exchange.source);
+        let query = Query { family: Family::of(ip), kind: Kind::Announce, transaction_id };
+        let policy = &self.front.context.policy;
+        match policy.admit(&Request { drawn, ..answer::request(ip, announce, options) }, now) {
+            Ok(decision) => match policy.network_apart(ip) {
+                None => {
+                    let source = &exchange.source;
+                    self.push_announce(index, source, announce, transaction_id, decision, drawn);
+                }
+                Some(network) => self.serve_apart(network, announce, decision, exchange, query, now),
+            },
+            Err(refused) => self.front.refuse(exchange, query, refused),
         }
     }
 
@@ -270,7 +287,7 @@ impl Responder {
     ) {
         let place = self.store.locate(&announce.info_hash);
         let port = announce.port.get();
-        match source.ip().to_canonical() {
+        match address::canonical(source) {
             IpAddr::V4(ip) => {
                 let work = self.front.work(PeerV4::new(ip, port), announce.event(), decision, drawn);
                 self.v4.push(place, index, transaction_id, work);

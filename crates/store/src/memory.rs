@@ -202,20 +202,6 @@ impl Memory {
         T::mut_from_bytes(bytes).expect("the slice has the size of the value")
     }
 
-    /// Returns `count` consecutive values of a block, from this index on.
-    #[inline]
-    pub(crate) fn several_in_block<T: FromBytes + KnownLayout + Immutable + Unaligned>(
-        &self,
-        block: Block,
-        index: usize,
-        count: usize,
-    ) -> &[T] {
-        let (page, offset) = self.slab.place(block);
-        let start = offset + index * size_of::<T>();
-        let bytes = &page[start..start + count * size_of::<T>()];
-        <[T]>::ref_from_bytes(bytes).expect("the slice has the size of whole values")
-    }
-
     /// Returns three consecutive values of a block, from this index on.
     #[inline]
     pub(crate) fn three_in_block<T: FromBytes + KnownLayout + Immutable + Unaligned>(

@@ -312,8 +312,8 @@ impl<P: Family> Swarms<P> {
     #[inline]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
         let (hash, id) = (info_hash::hash(info_hash, &self.key), *info_hash);
-        let shard = hash & (self.shards.len() as u64 - 1);
-        Place { id, shard: u16::try_from(shard).unwrap_or(0), hash, lines: [0; 2], hint: None, large: None }
+        let shard = hash & (self.shards.len() as u64 - 1) & 0xffff;
+        Place { id, shard: shard as u16, hash, lines: [0; 2], hint: None, large: None }
     }
 
     /// Returns the number of shards.

@@ -226,15 +226,12 @@ impl<B: Bucket> Table<B> {
     ) -> impl Iterator<Item = (u32, Option<&'a B>)> {
         let segments = self.segments_slice();
         let (mut index, mut line) = Self::place(number);
-        let mut chunk: &[B] = &[];
         core::iter::from_fn(move || {
             let segment = &segments[index];
-            if chunk.is_empty() {
-                chunk = segment.lines_from(memory, line);
-            }
-            let item = (Self::number(index, line), chunk.split_off_first());
+            let item =
+                (Self::number(index, line), (line < segment.lines()).then(|| segment.line(memory, line)));
             line += 1;
-            if chunk.is_empty() && line >= segment.lines() {
+            if line >= segment.lines() {
                 (index, line) = (if index + 1 < segments.len() { index + 1 } else { 0 }, 0);
             }
             Some(item)
@@ -250,14 +247,12 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Prefetches the beginnings of the two lines of an entry with this hash. Returns the numbers of the lines, unless their
-    /// segment is empty.
+    /// Prefetches the beginnings of the two lines of an entry with this hash. Returns the numbers of the lines.
     #[inline]
-    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) -> Option<[u32; 2]> {
+    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) -> [u32; 2] {
         let mixed = self.seed.mix(hash);
         let (index, segment) = self.selected(mixed);
-        let lines = segment.prefetch_lines_of(memory, mixed)?;
-        Some(lines.map(|line| Self::number(index, line)))
+        segment.prefetch_lines_of(memory, mixed).map(|line| Self::number(index, line))
     }
 
     /// Finds an entry in one of two lines, which [`prefetch`](Self::prefetch) has returned. The lines may be gone by now.

@@ -42,7 +42,7 @@ impl Front {
         Query { family, kind, transaction_id }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn verify(&self, ip: IpAddr, connection_id: ConnectionId, now: Now) -> Result<(), Refusal> {
         if self.connection_ids.accepts(connection_id, ip, now.unix_s) {
             Ok(())
@@ -138,7 +138,7 @@ impl Front {
                 let (_head, room) = AnnounceHead::split(out).expect(HAS_HEAD);
                 match shard.announce(&item.place, announce, now.monotonic_s, rng, room) {
                     Ok(announced) => {
-                        let terms = Terms::plain(announce.action);
+                        let terms = Terms::plain(announce.action, *sample_seed);
                         self.complete::<P>(exchange, item.tag, terms, announced, now);
                     }
                     Err(rejection) => self.answer_rejected(shard, item, exchange, rejection, now),
@@ -164,7 +164,9 @@ impl Front {
         exchange: &mut Exchange<'_>,
         now: Now,
     ) {
-        let Work::Announce { announce, registers, is_ruled, drawn, sample_seed, .. } = &item.work else { return };
+        let Work::Announce { announce, registers, is_ruled, drawn, sample_seed, .. } = &item.work else {
+            return;
+        };
         if self.context.policy.permits_swarms()
             && !shard.contains(&item.place)
             && let Err(refused) = self.check_new(announce.action, exchange)
@@ -173,7 +175,7 @@ impl Front {
         }
         let rng = &mut fastrand::Rng::with_seed(*sample_seed);
         let interval_s = if *is_ruled { self.interval_of_rule(exchange) } else { None };
-        let terms = Terms { action: announce.action, interval_s, drawn: *drawn };
+        let terms = Terms { interval_s, drawn: *drawn, ..Terms::plain(announce.action, *sample_seed) };
         self.answer_announce::<P>(exchange, item.tag, terms, now, |caller, room| {
             let mut caller = Caller { rng, ..caller };
             caller.announce_locked(shard, &item.place, announce, *registers, room)
@@ -193,7 +195,8 @@ impl Front {
     ) {
         let Work::Announce { announce, sample_seed, .. } = &item.work else { return };
         let rng = &mut fastrand::Rng::with_seed(*sample_seed);
-        self.answer_announce::<P>(exchange, item.tag, Terms::plain(announce.action), now, |caller, room| {
+        let terms = Terms::plain(announce.action, *sample_seed);
+        self.answer_announce::<P>(exchange, item.tag, terms, now, |caller, room| {
             Caller { rng, ..caller }.serve_rejected(shard, &item.place, announce, rejection, room)
         });
     }
@@ -222,7 +225,8 @@ impl Front {
     ) {
         let Decision { action, peers_wanted, registers, interval_s } = decision;
         // Private addresses earn no bans.
-        let (terms, transaction_id) = (Terms { action, interval_s, drawn: 0 }, query.transaction_id);
+        let terms = Terms { interval_s, ..Terms::plain(action, self.context.rng.u64(..)) };
+        let transaction_id = query.transaction_id;
         let port = announce.port.get();
         let place = store.v4.locate(&announce.info_hash);
         let private_place = store.private.locate(&announce.info_hash, network);
@@ -284,7 +288,7 @@ impl Front {
     ) {
         let Announced { counts, peers, change } = announced;
         let Counts { seeders, leechers, .. } = counts;
-        let interval_s = self.context.ruled_interval_s(terms.interval_s);
+        let interval_s = self.context.drawn_interval_s(terms.interval_s, terms.random);
         let (head, _peers) = AnnounceHead::split(exchange.reply).expect(HAS_HEAD);
         *head = AnnounceHead::new(transaction_id, interval_s, leechers, seeders);
         let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
@@ -361,11 +365,15 @@ struct Terms {
     interval_s: Option<u32>,
     /// The number of requests for which the gate has drawn the announce.
     drawn: u32,
+    /// Draws the interval.
+    random: u32,
 }
 
 impl Terms {
-    const fn plain(action: Action) -> Self {
-        Self { action, interval_s: None, drawn: 0 }
+    /// Returns the terms of a plain announce. The interval takes the upper half of the sample's seed, of which the sample
+    /// itself takes a hash.
+    const fn plain(action: Action, sample_seed: u64) -> Self {
+        Self { action, interval_s: None, drawn: 0, random: (sample_seed >> 32) as u32 }
     }
 }
 
@@ -383,20 +391,8 @@ pub(super) fn decide(policy: &Policy, announce: &Announce) -> Decision {
     policy.decide(Protocol::Udp, (announce.event(), left_bytes), port, numwant)
 }
 
-/// Decides about any other announce.
-#[inline(never)]
-pub(super) fn admit(
-    policy: &Policy,
-    ip: IpAddr,
-    (announce, options): (&Announce, Options<'_>),
-    drawn: u32,
-    now: Now,
-) -> Result<Decision, Refused> {
-    policy.admit(&Request { drawn, ..request(ip, announce, options) }, now)
-}
-
 /// Returns an announce in the terms of the policy.
-fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
+pub(super) fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
     // The address is the source of the datagram. The `ip` field is ignored, because a client may not choose its
     // address.
     Request {

@@ -1,5 +1,8 @@
 //! The comparison of several numbers by one instruction of the processor.
-#![allow(unsafe_code, reason = "the compiler does not derive from the target that the processor has the instruction")]
+#![allow(
+    unsafe_code,
+    reason = "the compiler does not derive from the target that the processor has the instruction"
+)]
 
 use zerocopy::native_endian::U16;
 
@@ -45,7 +48,11 @@ mod tests {
             let numbers = [(); GROUP].map(|()| [0, 1, 0x7fff, 0x8000, 0xff00, 0xffff][rng.usize(..6)]);
             let wanted = numbers[rng.usize(..GROUP)];
             let expected = (0..GROUP).filter(|place| numbers[*place] == wanted).map(|place| 1 << place).sum();
-            assert_eq!(equal_bits(&numbers.map(U16::new), U16::new(wanted)), expected, "{wanted} in {numbers:?}");
+            assert_eq!(
+                equal_bits(&numbers.map(U16::new), U16::new(wanted)),
+                expected,
+                "{wanted} in {numbers:?}"
+            );
         }
     }
 }

@@ -13,9 +13,7 @@ impl<P: Family> Shard<P> {
     /// Prefetches the two lines in which the swarm may be, and notes them in `place`.
     #[inline(always)]
     pub(crate) fn prefetch_swarm(&self, place: &mut Place) {
-        if let Some(lines) = self.swarms.prefetch(&self.memory, place.hash) {
-            place.lines = lines;
-        }
+        place.lines = self.swarms.prefetch(&self.memory, place.hash);
     }
 
     /// Prefetches the entry of the swarm after `prefetch_swarm`, and notes its probable location in `place`: only the tag

@@ -231,19 +231,6 @@ impl<B: Bucket> Segment<B> {
         memory.in_block_mut(block, line % B::CHUNK_LINES)
     }
 
-    /// Returns the lines from this number on that are contiguous in memory, if there are any.
-    #[inline]
-    pub(crate) fn lines_from<'a>(&self, memory: &'a Memory, line: usize) -> &'a [B] {
-        let in_chunk = line % B::CHUNK_LINES;
-        let count = self.lines().saturating_sub(line).min(B::CHUNK_LINES - in_chunk);
-        if count == 0 {
-            return &[];
-        }
-        #[cfg(test)]
-        work::count_lines(count);
-        memory.several_in_block(self.chunks[line / B::CHUNK_LINES % CHUNKS], in_chunk, count)
-    }
-
     /// Returns three consecutive lines, if they exist and are contiguous in memory.
     #[inline]
     pub(crate) fn three_lines<'a>(&self, memory: &'a Memory, line: usize) -> Option<&'a [B; 3]> {
@@ -261,16 +248,17 @@ impl<B: Bucket> Segment<B> {
         memory.prefetch_in_block::<B>(block, line % B::CHUNK_LINES, bytes);
     }
 
-    /// Prefetches the beginnings of an entry's two lines. Returns the lines, unless the segment is empty.
+    /// Prefetches the beginnings of an entry's two lines, and returns the lines. If the segment is empty, its lines may not
+    /// exist.
     #[inline]
-    pub(crate) fn prefetch_lines_of(&self, memory: &Memory, mixed: Mixed) -> Option<[usize; 2]> {
+    pub(crate) fn prefetch_lines_of(&self, memory: &Memory, mixed: Mixed) -> [usize; 2] {
         if self.len == 0 {
-            return None;
+            return [0; 2];
         }
         let lines @ [first, second] = self.lines_of(mixed);
         self.prefetch(memory, first, B::START_BYTES);
         self.prefetch(memory, second, B::START_BYTES);
-        Some(lines)
+        lines
     }
 
     /// Finds an entry. Returns the number of its line, its slot, and the line. `matching` returns the entry's slot in a
