@@ -15,10 +15,11 @@
 //! A shard with a taken lock comes last in a pass, so a worker waits only if no other work is left. A worker never
 //! holds two locks. Each torrent of a scrape is a separate request in its group.
 //!
-//! The pass that loads the entries compares only tags, and notes the probable position of each swarm (`Place`). Later
-//! passes look there first and compare the identity, since an earlier request may have moved the swarm. The pass that
-//! loads peers uses a large swarm without a comparison: at worst, it loads the wrong lines. It looks for the
-//! announcer in its role, and in both roles only if the client says that it is new, has completed, or leaves.
+//! The first pass notes the lines of each swarm (`Place`). The pass that loads the entries compares only tags in them, and
+//! notes the probable position of the swarm. The passes that load peers use it without a comparison: at worst, they load
+//! the wrong lines. Only the announce compares the identity, since an earlier request may have moved the swarm. The last
+//! of these passes looks for the announcer in its role, and in both roles only if the client says that it is new, has
+//! completed, or leaves.
 
 use arrayvec::ArrayVec;
 use shoal_base::transport::datagram::BATCH_MAX;

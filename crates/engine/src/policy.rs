@@ -62,6 +62,8 @@ pub struct Policy {
     permits_swarms: bool,
     /// Whether announces over UDP are looked at again before they are applied.
     looks_again: bool,
+    /// Whether a rule or a limit may be about requests for connection ids.
+    checks_connects: bool,
     /// The parts of the service that are suspended, if there are any.
     suspension: Option<Arc<Suspension>>,
     limits: Option<Limits>,
@@ -234,6 +236,7 @@ impl Policy {
             access: None,
             permits_swarms: false,
             looks_again: false,
+            checks_connects: false,
             suspension: None,
             limits: None,
             tokens: None,
@@ -251,7 +254,9 @@ impl Policy {
             && self.private_addresses != PrivateAddresses::Refuse;
         let looks_again =
             self.permits_swarms || self.watch.as_ref().is_some_and(|watch| watch.looks_at_all());
-        Self { is_plain, looks_again, ..self }
+        let is_limited = self.limits.as_ref().is_some_and(|limits| limits.has(Activity::UdpConnect));
+        let checks_connects = self.access.is_some() || is_limited;
+        Self { is_plain, looks_again, checks_connects, ..self }
     }
 
     /// Returns the policy of a tracker whose own addresses are all private, or are not. `address.private` may follow from it.
@@ -326,6 +331,21 @@ impl Policy {
         self.looks_again
     }
 
+    /// Decides about a request for a connection id, and if it gets one, counts it. Otherwise it gets no reply: an error would be
+    /// larger than the request.
+    #[inline]
+    pub(crate) fn admit_connect(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
+        if self.checks_connects { self.check_connect(ip, now) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn check_connect(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
+        if self.drops(ip, HeaderMatch::default()) {
+            return Err(Refusal::Dropped);
+        }
+        self.limit(ip, Activity::UdpConnect, now)
+    }
+
     /// Returns the lists, if there are any.
     pub fn access(&self) -> Option<&Access> {
         self.access.as_deref()
@@ -351,7 +371,7 @@ impl Policy {
     /// Returns the policy with these limits of sources.
     #[must_use]
     pub fn with_limits(self, limits: Option<Limits>) -> Self {
-        Self { limits, ..self }
+        Self { limits, ..self }.settled()
     }
 
     /// Returns the private network of a client at a canonical address, if the peers of such networks are kept apart.
@@ -872,6 +892,25 @@ mod tests {
             assert_eq!(action(Event::Completed, left_bytes), Action::Complete);
             assert_eq!(action(Event::Stopped, left_bytes), Action::Stop);
         }
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_decided_like_any_announce() {
+        let policy = policy(|_| {});
+        let passes = |policy: &Policy, drawn| policy.passes(request().ip, Protocol::Udp, drawn, NOW);
+        for event in [Event::Update, Event::Started, Event::Completed, Event::Stopped] {
+            for (left_bytes, port, numwant) in
+                [(Some(0), Some(6881), None), (Some(1), Some(0), Some(-1)), (None, None, Some(7))]
+            {
+                let request = Request { event, left_bytes, port, numwant, drawn: 0, ..request() };
+                let decision = policy.decide(Protocol::Udp, (event, left_bytes), port, numwant);
+                assert_eq!(decision, policy.admit(&request, NOW).unwrap());
+            }
+        }
+        assert!(passes(&policy, 0) && !passes(&policy, Gate::WEIGHT));
+        assert!(!passes(&policy.clone().with_draining(true), 0));
+        let ports_deny = Some(Arc::new(PortSet::new(&[])));
+        assert!(!passes(&policy.with_access(Access { ports_deny, ..Access::default() }), 0));
     }
 
     #[test]

@@ -165,14 +165,10 @@ impl Responder {
         match wire::Request::decode(exchange.request) {
             Ok(wire::Request::Connect { transaction_id }) => {
                 let query = front.count(family, Kind::Connect, transaction_id);
-                if front.context.policy.drops(ip, HeaderMatch::default()) {
-                    front.context.tally.drop(family, Drop::Rule);
-                    return front.log_refused(exchange, Refusal::Dropped);
-                }
-                // An error would be larger than the request.
-                if front.context.policy.limit(ip, Activity::UdpConnect, now).is_err() {
-                    front.context.tally.drop(family, Drop::RateLimited);
-                    return front.log_refused(exchange, Refusal::RateLimited);
+                if let Err(refusal) = front.context.policy.admit_connect(ip, now) {
+                    let is_rule = refusal == Refusal::Dropped;
+                    front.context.tally.drop(family, if is_rule { Drop::Rule } else { Drop::RateLimited });
+                    return front.log_refused(exchange, refusal);
                 }
                 let connection_id = front.connection_ids.issue(ip, now.unix_s);
                 // The reply is as large as the smallest connect request.
@@ -275,7 +271,7 @@ impl Responder {
     }
 
     /// Lets an admitted announce wait for its swarm.
-    #[inline]
+    #[inline(always)]
     fn push_announce(
         &mut self,
         index: usize,

@@ -35,10 +35,16 @@ impl ExactSources {
         Self { multiplier: secret | 1, latest_s: AtomicU32::new(0), cells }
     }
 
+    /// Returns whether all requests from any network count now.
+    #[inline]
+    pub(super) fn are_any(&self, now_s: u32) -> bool {
+        self.latest_s.load(Ordering::Relaxed) > now_s
+    }
+
     /// Returns whether all requests from a network count now.
     #[inline]
     pub(super) fn contain(&self, network: u64, now_s: u32) -> bool {
-        self.latest_s.load(Ordering::Relaxed) > now_s && self.cell(network).load(Ordering::Relaxed) > now_s
+        self.cell(network).load(Ordering::Relaxed) > now_s
     }
 
     /// Counts all requests from a network up to a time on the clock of [`contain`](Self::contain).

@@ -165,8 +165,8 @@ impl<B: Bucket> Lines<B> for InMemory<'_, B> {
 /// Returns the two lines of an entry among `lines` lines. They are equal if there is only one.
 #[inline]
 fn lines_of(mixed: Mixed, salt: Salt, lines: usize) -> [usize; 2] {
-    let [first, second] = mixed.two_below(salt, [lines, lines.max(2) - 1]);
-    [first, if second >= first && lines > 1 { second + 1 } else { second }]
+    let [first, second] = mixed.two_below(salt, [lines, lines - 1]);
+    [first, (second + usize::from(second >= first)).min(lines - 1)]
 }
 
 /// Returns the line of an entry other than `line`.
