@@ -70,12 +70,18 @@ impl<T> Context<T> {
         self.policy = policy;
     }
 
+    /// Returns the number of announces for which one stands that the gate has `drawn` for so many, if it is to be looked at for
+    /// bans, and 0 otherwise.
+    pub(crate) fn watched(&self, drawn: u32) -> u32 {
+        self.policy.watch().map_or(0, |watch| watch.weight(drawn))
+    }
+
     /// Counts an announce of the client at the canonical `ip` that was served, for which the gate has `drawn` this number,
     /// if it is to be looked at.
     pub(crate) fn observe_announce(&self, ip: IpAddr, announce: Sighting<'_>, drawn: u32, now: Now) {
-        let weight = self.policy.watch().map_or(0, |watch| watch.weight(drawn));
-        if weight > 0 {
-            self.policy.observe(ip, announce, weight, now);
+        let watched = self.watched(drawn);
+        if watched > 0 {
+            self.policy.observe(ip, announce, watched, now);
         }
     }
 

@@ -175,7 +175,8 @@ impl Front {
         }
         let rng = &mut fastrand::Rng::with_seed(*sample_seed);
         let interval_s = if *is_ruled { self.interval_of_rule(exchange) } else { None };
-        let terms = Terms { interval_s, drawn: *drawn, ..Terms::plain(announce.action, *sample_seed) };
+        let watched = self.context.watched(*drawn);
+        let terms = Terms { interval_s, watched, ..Terms::plain(announce.action, *sample_seed) };
         self.answer_announce::<P>(exchange, item.tag, terms, now, |caller, room| {
             let mut caller = Caller { rng, ..caller };
             caller.announce_locked(shard, &item.place, announce, *registers, room)
@@ -294,21 +295,22 @@ impl Front {
         let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
         self.finish(exchange, Query::of_announce::<P>(transaction_id), Outcome::Ok, reply_bytes);
         let is_sample = self.context.sampler.is_due();
-        if is_sample || terms.drawn > 0 || self.context.recorder.is_some() || self.context.credit.is_some() {
-            self.record(exchange, (change, terms.action), is_sample.then_some(counts), terms.drawn, now);
+        if is_sample || terms.watched > 0 || self.context.recorder.is_some() || self.context.credit.is_some()
+        {
+            self.record(exchange, (change, terms.action), is_sample.then_some(counts), terms.watched, now);
         }
     }
 
     /// Records an announce: the change of its peer for other nodes, the announce itself if users are credited, a sample if
-    /// it is one, and what may earn a ban if it is `drawn`. The datagram is decoded again, so that trackers that record
-    /// nothing need not carry its fields through the passes.
+    /// it is one, and what may earn a ban if the announce stands for `watched` of them. The datagram is decoded again, so
+    /// that trackers that record nothing need not carry its fields through the passes.
     #[inline(never)]
     fn record(
         &mut self,
         exchange: &Exchange<'_>,
         (change, action): (PeerChange, Action),
         sample: Option<Counts>,
-        drawn: u32,
+        watched: u32,
         now: Now,
     ) {
         let Ok(wire::Request::Announce { announce, options, .. }) = wire::Request::decode(exchange.request)
@@ -327,9 +329,12 @@ impl Front {
             };
             credit.record(&self.context.policy, &request(ip, announce, options), transfer, now);
         }
-        let (has_joined, port) = (change == PeerChange::Joined, announce.port.get());
-        let peer = Some((&announce.info_hash, port, &announce.peer_id));
-        self.context.observe_announce(ip, Sighting::Announce { has_joined, peer }, drawn, now);
+        if watched > 0 {
+            let (has_joined, port) = (change == PeerChange::Joined, announce.port.get());
+            let peer = Some((&announce.info_hash, port, &announce.peer_id));
+            let sighting = Sighting::Announce { has_joined, peer };
+            self.context.policy.observe(ip, sighting, watched, now);
+        }
         if let Some(counts) = sample {
             self.context.sampler.take(&announce.info_hash, Some(&announce.peer_id), counts);
         }
@@ -363,8 +368,8 @@ struct Terms {
     action: Action,
     /// The interval of a rule in seconds, in place of the usual one.
     interval_s: Option<u32>,
-    /// The number of requests for which the gate has drawn the announce.
-    drawn: u32,
+    /// The number of announces for which this one stands if it is looked at for bans, and 0 otherwise.
+    watched: u32,
     /// Draws the interval.
     random: u32,
 }
@@ -373,7 +378,7 @@ impl Terms {
     /// Returns the terms of a plain announce. The interval takes the upper half of the sample's seed, of which the sample
     /// itself takes a hash.
     const fn plain(action: Action, sample_seed: u64) -> Self {
-        Self { action, interval_s: None, drawn: 0, random: (sample_seed >> 32) as u32 }
+        Self { action, interval_s: None, watched: 0, random: (sample_seed >> 32) as u32 }
     }
 }
 
