@@ -3,12 +3,27 @@
 //! These rules apply to the source address of a request, or to an address that a trusted proxy vouches for. They
 //! never apply to an address that a client names: an `ip` field would let an attacker put any host into a swarm.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use shoal_config::PrivateAddresses;
 use shoal_store::PrivateNetwork;
 
 use crate::refusal::Refusal;
+
+/// Returns the canonical address of a source: that of IPv4 if it is v4-mapped.
+#[inline(always)]
+pub(crate) fn canonical(source: &SocketAddr) -> IpAddr {
+    match source {
+        SocketAddr::V4(source) => IpAddr::V4(*source.ip()),
+        SocketAddr::V6(source) => canonical_v6(source.ip()),
+    }
+}
+
+/// Does the same for IPv6. Not inlined, so that an IPv4 address stays one number.
+#[inline(never)]
+fn canonical_v6(ip: &Ipv6Addr) -> IpAddr {
+    ip.to_canonical()
+}
 
 /// Checks that other peers could reach a peer at `ip`, which must be canonical (no v4-mapped v6 address).
 ///

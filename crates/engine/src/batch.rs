@@ -15,10 +15,11 @@
 //! A shard with a taken lock comes last in a pass, so a worker waits only if no other work is left. A worker never
 //! holds two locks. Each torrent of a scrape is a separate request in its group.
 //!
-//! The pass that loads the entries compares only tags, and notes the probable position of each swarm (`Place`). Later
-//! passes look there first and compare the identity, since an earlier request may have moved the swarm. The pass that
-//! loads peers uses a large swarm without a comparison: at worst, it loads the wrong lines. It looks for the
-//! announcer in its role, and in both roles only if the client says that it is new, has completed, or leaves.
+//! The first pass notes the lines of each swarm (`Place`). The pass that loads the entries compares only tags in them, and
+//! notes the probable position of the swarm. The passes that load peers use it without a comparison: at worst, they load
+//! the wrong lines. Only the announce compares the identity, since an earlier request may have moved the swarm. The last
+//! of these passes looks for the announcer in its role, and in both roles only if the client says that it is new, has
+//! completed, or leaves.
 
 use arrayvec::ArrayVec;
 use shoal_base::transport::datagram::BATCH_MAX;
@@ -68,8 +69,12 @@ pub(crate) enum Work<P> {
         registers: bool,
         /// Whether the peer says that it is new.
         joins: bool,
+        /// Whether the announce is answered at once: it registers, and the fields that follow are zero.
+        is_plain: bool,
         /// Whether a rule has an interval of its own for the peer, which is looked up again for the reply.
         is_ruled: bool,
+        /// The number of requests for which the gate has drawn the announce, mostly zero.
+        drawn: u32,
         /// The seed of the sample, drawn early so that the sample's peers can be prefetched.
         sample_seed: u64,
     },
@@ -134,7 +139,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
             swarms,
             |_| true,
             |shard, item| {
-                shard.prefetch_swarm(&item.place);
+                shard.prefetch_swarm(&mut item.place);
                 false
             },
         );
@@ -211,7 +216,7 @@ impl<P: shoal_store::Family, T, const ITEMS: usize> Batch<P, T, ITEMS> {
             let mut run = group.first;
             while run != NONE {
                 let mut shard = swarms.lock(group.shard);
-                visit_run(&mut self.items, run, |item| shard.prefetch_swarm(&item.place));
+                visit_run(&mut self.items, run, |item| shard.prefetch_swarm(&mut item.place));
                 visit_run(&mut self.items, run, |item| shard.prefetch_entry(&mut item.place));
                 visit_run(&mut self.items, run, |item| _ = shard.prefetch_found(&mut item.place));
                 visit_run(&mut self.items, run, |item| {

@@ -54,18 +54,18 @@ impl Caller<'_> {
         self.address.ip().to_canonical()
     }
 
-    /// Serves an announce whose peer the store has not registered, because it would exceed this limit, from the locked
-    /// shard of its swarm.
+    /// Serves an announce whose peer the store has not registered for this reason, from the locked shard of its swarm.
     #[cold]
     #[inline(never)]
-    fn serve_excess<P: shoal_store::Family>(
+    pub(crate) fn serve_rejected<P: shoal_store::Family>(
         &mut self,
         shard: &mut LockedShard<'_, P>,
         place: &Place,
         announce: &Announce<P>,
-        excess: Excess,
+        rejection: Rejection,
         out: &mut [u8],
     ) -> Result<Announced, Refusal> {
+        let Rejection::Excess(excess) = rejection else { return Err(rejection.into()) };
         let ip = self.ip();
         match self.policy.handle_excess(ip, excess) {
             Handling::Exempt => {
@@ -95,8 +95,8 @@ impl Caller<'_> {
             return Ok(shard.visit(place, seeds, announce.peers_wanted, self.rng, out));
         }
         match shard.announce(place, announce, self.now.monotonic_s, self.rng, out) {
-            Err(Rejection::Excess(excess)) => self.serve_excess(shard, place, announce, excess, out),
-            announced => Ok(announced?),
+            Ok(announced) => Ok(announced),
+            Err(rejection) => self.serve_rejected(shard, place, announce, rejection, out),
         }
     }
 

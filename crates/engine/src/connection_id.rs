@@ -24,7 +24,7 @@
 //! (Dobraunig, Mendel and Schläffer 2014), which is too close to the number of guesses in two minutes.
 
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use shoal_wire::udp::ConnectionId;
 
@@ -47,6 +47,9 @@ const SLOT_BITS: u64 = 0x3f;
 const VERSION: u64 = 1 << 6;
 
 const HASH_BITS: u64 = !0xff;
+
+/// The bits of a slot that are hashed.
+const LOW_SLOT: u64 = 0xff_ffff;
 
 /// The secret behind the ids. Anyone who knows it can forge a source address.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -175,7 +178,7 @@ impl ConnectionIds {
     }
 
     /// Returns the id for a client at `ip`, which may be v4-mapped.
-    #[inline]
+    #[inline(always)]
     pub fn issue(&self, ip: IpAddr, unix_s: u64) -> ConnectionId {
         self.id_of_slot(ip, unix_s / SLOT_S)
     }
@@ -184,7 +187,7 @@ impl ConnectionIds {
     ///
     /// Ids of the next slot are accepted as well: another node's clock may be ahead, or this one may have been set
     /// back.
-    #[inline]
+    #[inline(always)]
     pub fn accepts(&self, id: ConnectionId, ip: IpAddr, unix_s: u64) -> bool {
         let newest = (unix_s / SLOT_S) + 1;
         let age_slots = newest.wrapping_sub(id.0) & SLOT_BITS;
@@ -204,28 +207,35 @@ impl ConnectionIds {
         former.is_some_and(|(keyed, _)| keyed.id_of_slot(ip, slot) == id)
     }
 
-    #[inline]
+    #[inline(always)]
     fn id_of_slot(&self, ip: IpAddr, slot: u64) -> ConnectionId {
         self.keyed.id_of_slot(ip, slot)
     }
 }
 
 impl SipHash {
-    #[inline]
-    fn id_of_slot(self, ip: IpAddr, slot: u64) -> ConnectionId {
-        // The message is the address and three bytes of the slot.
-        let low_slot = slot & 0xff_ffff;
+    // Inlined, because a call would put the address on the stack.
+    #[inline(always)]
+    fn id_of_slot(&self, ip: IpAddr, slot: u64) -> ConnectionId {
         let hash = match ip.to_canonical() {
-            IpAddr::V4(ip) => {
-                let ip = u64::from(u32::from_le_bytes(ip.octets()));
-                self.hash([ip | low_slot << 32 | 7 << 56])
-            }
-            IpAddr::V6(ip) => {
-                let [first, second] = words(ip.octets());
-                self.hash([first, second, low_slot | 19 << 56])
-            }
+            IpAddr::V4(ip) => self.hash_v4(ip, slot),
+            IpAddr::V6(ip) => self.hash_v6(ip, slot),
         };
         ConnectionId(hash & HASH_BITS | VERSION | slot & SLOT_BITS)
+    }
+
+    /// Hashes an address and three bytes of the slot.
+    #[inline(never)]
+    fn hash_v4(&self, ip: Ipv4Addr, slot: u64) -> u64 {
+        let ip = u64::from(u32::from_le_bytes(ip.octets()));
+        self.hash([ip | (slot & LOW_SLOT) << 32 | 7 << 56])
+    }
+
+    /// Does the same for IPv6.
+    #[inline(never)]
+    fn hash_v6(&self, ip: Ipv6Addr, slot: u64) -> u64 {
+        let [first, second] = words(ip.octets());
+        self.hash([first, second, slot & LOW_SLOT | 19 << 56])
     }
 }
 

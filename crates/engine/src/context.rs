@@ -19,7 +19,7 @@ use crate::insight::Sampler;
 use crate::pace::Pace;
 use crate::policy::{Gate, Interval, Policy, Protocol};
 use crate::replication::Recorder;
-use crate::watch::{Sighting, Watch};
+use crate::watch::Sighting;
 
 /// The policy of a responder, its randomness and its traces. `T` is a change of a peer, as other nodes are told it.
 #[derive(Debug)]
@@ -31,10 +31,8 @@ pub struct Context<T = Delta> {
     pub(crate) interval: Interval,
     pub(crate) tally: Tally,
     pub(crate) rng: fastrand::Rng,
-    /// Draws the announces that count towards limits.
+    /// Draws the announces that count towards limits, and those that are looked at for bans.
     pub(crate) gate: Gate,
-    /// The number of announces until the next one that is looked at, which [`Watch`] counts.
-    until_watched: u32,
     /// Takes samples of announces.
     pub sampler: Sampler,
     /// Records requests; `None` if they are not logged.
@@ -52,7 +50,7 @@ impl<T> Context<T> {
         let pace = Pace::default();
         // Clients see draws of `rng`, and none of the gate.
         let gate = Gate::new(fastrand::Rng::with_seed(rng.clone().u64(..).rotate_left(32)));
-        let mut context = Self {
+        Self {
             protocol,
             interval: policy.interval(protocol, pace),
             policy,
@@ -60,48 +58,30 @@ impl<T> Context<T> {
             tally,
             rng,
             gate,
-            until_watched: 1,
             sampler: Sampler::off(),
             access_log: None,
             recorder: None,
             credit: None,
-        };
-        context.draw_watched();
-        context
-    }
-
-    pub(crate) fn set_policy(&mut self, policy: Arc<Policy>) {
-        let distance = |policy: &Policy| policy.watch().map_or(0, Watch::distance);
-        let is_other = distance(&policy) != distance(&self.policy);
-        self.interval = policy.interval(self.protocol, self.pace);
-        self.policy = policy;
-        // Otherwise the next announce would count for many after each of the changes that bans make.
-        if is_other {
-            self.draw_watched();
         }
     }
 
-    /// Returns the number of announces for which the present one stands if it is to be looked at, see
-    /// [`observe_announce`](Self::observe_announce), and 0 otherwise. No client can predict which ones are.
-    #[inline]
-    pub(crate) fn watched(&mut self) -> u32 {
-        self.until_watched -= 1;
-        if self.until_watched > 0 { 0 } else { self.draw_watched() }
+    pub(crate) fn set_policy(&mut self, policy: Arc<Policy>) {
+        self.interval = policy.interval(self.protocol, self.pace);
+        self.policy = policy;
     }
 
-    #[inline(never)]
-    fn draw_watched(&mut self) -> u32 {
-        let distance = self.policy.watch().map_or(0, Watch::distance);
-        // Uniform around the mean.
-        self.until_watched = if distance == 0 { u32::MAX } else { self.rng.u32(1..2 * distance) };
-        distance
+    /// Returns the number of announces for which one stands that the gate has `drawn` for so many, if it is to be looked at for
+    /// bans, and 0 otherwise.
+    pub(crate) fn watched(&self, drawn: u32) -> u32 {
+        self.policy.watch().map_or(0, |watch| watch.weight(drawn))
     }
 
-    /// Counts an announce of the client at the canonical `ip` that was served, if it is to be looked at.
-    pub(crate) fn observe_announce(&mut self, ip: IpAddr, announce: Sighting<'_>, now: Now) {
-        let weight = self.watched();
-        if weight > 0 {
-            self.policy.observe(ip, announce, weight, now);
+    /// Counts an announce of the client at the canonical `ip` that was served, for which the gate has `drawn` this number,
+    /// if it is to be looked at.
+    pub(crate) fn observe_announce(&self, ip: IpAddr, announce: Sighting<'_>, drawn: u32, now: Now) {
+        let watched = self.watched(drawn);
+        if watched > 0 {
+            self.policy.observe(ip, announce, watched, now);
         }
     }
 
@@ -127,20 +107,19 @@ impl<T> Context<T> {
         }
     }
 
-    /// Draws the number of seconds until a client should announce again.
-    #[inline]
-    pub(crate) fn interval_s(&mut self) -> u32 {
-        self.interval.draw_s(&mut self.rng)
-    }
-
     /// Draws the number of seconds until a client should announce again, for which a rule may have an interval of its
     /// own.
     #[inline]
     pub(crate) fn ruled_interval_s(&mut self, of_rule: Option<u32>) -> u32 {
-        match of_rule {
-            Some(seconds) => self.policy.interval_of_rule(self.protocol, seconds).draw_s(&mut self.rng),
-            None => self.interval_s(),
-        }
+        let random = self.rng.u32(..);
+        self.drawn_interval_s(of_rule, random)
+    }
+
+    /// Does the same with a random number.
+    #[inline]
+    pub(crate) fn drawn_interval_s(&self, of_rule: Option<u32>, random: u32) -> u32 {
+        let of_rule = of_rule.map(|seconds| self.policy.interval_of_rule(self.protocol, seconds));
+        of_rule.unwrap_or(self.interval).drawn_s(random)
     }
 
     /// Returns what an announce of the client at `address` needs.

@@ -340,7 +340,7 @@ impl Responder {
         }
         let peer = announce.peer_id.as_ref().map(|peer_id| (info_hash, announce.port, peer_id));
         let has_joined = given.change == PeerChange::Joined;
-        context.observe_announce(ip, Sighting::Announce { has_joined, peer }, now);
+        context.observe_announce(ip, Sighting::Announce { has_joined, peer }, request.drawn, now);
         if context.sampler.is_due() {
             context.sampler.take(info_hash, announce.peer_id.as_ref(), given.counts);
         }

@@ -307,7 +307,8 @@ impl Limits {
     #[inline]
     pub(crate) fn weight(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> u32 {
         let is_sampled = self.is_sampled[protocol as usize];
-        if is_sampled && !self.exact.contain(widest(ip), now.monotonic_s) { drawn } else { 1 }
+        let is_exact = self.exact.are_any(now.monotonic_s) && self.exact.contain(widest(ip), now.monotonic_s);
+        if is_sampled && !is_exact { drawn } else { 1 }
     }
 
     /// Returns whether an activity has a limit.

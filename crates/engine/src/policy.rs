@@ -60,6 +60,10 @@ pub struct Policy {
     access: Option<Arc<Access>>,
     /// Whether the lists permit every torrent that has a swarm in the store.
     permits_swarms: bool,
+    /// Whether announces over UDP are looked at again before they are applied.
+    looks_again: bool,
+    /// Whether a rule or a limit may be about requests for connection ids.
+    checks_connects: bool,
     /// The parts of the service that are suspended, if there are any.
     suspension: Option<Arc<Suspension>>,
     limits: Option<Limits>,
@@ -182,8 +186,14 @@ impl Interval {
     /// Draws the number of seconds for one client.
     #[inline]
     pub fn draw_s(self, rng: &mut fastrand::Rng) -> u32 {
+        self.drawn_s(rng.u32(..))
+    }
+
+    /// Returns the number of seconds for one client, from a random number.
+    #[inline]
+    pub(crate) fn drawn_s(self, random: u32) -> u32 {
         // The upper half of the product is at most the jitter. It is not exactly uniform, which does not matter here.
-        let jitter_s = (u64::from(rng.u32(..)) * (u64::from(self.jitter_s) + 1)) >> 32;
+        let jitter_s = (u64::from(random) * (u64::from(self.jitter_s) + 1)) >> 32;
         self.least_s.saturating_add(u32::try_from(jitter_s).unwrap_or(self.jitter_s))
     }
 }
@@ -225,6 +235,8 @@ impl Policy {
             config,
             access: None,
             permits_swarms: false,
+            looks_again: false,
+            checks_connects: false,
             suspension: None,
             limits: None,
             tokens: None,
@@ -240,7 +252,11 @@ impl Policy {
             && self.suspension.is_none()
             && self.tokens.is_none()
             && self.private_addresses != PrivateAddresses::Refuse;
-        Self { is_plain, ..self }
+        let looks_again =
+            self.permits_swarms || self.watch.as_ref().is_some_and(|watch| watch.looks_at_all());
+        let is_limited = self.limits.as_ref().is_some_and(|limits| limits.has(Activity::UdpConnect));
+        let checks_connects = self.access.is_some() || is_limited;
+        Self { is_plain, looks_again, checks_connects, ..self }
     }
 
     /// Returns the policy of a tracker whose own addresses are all private, or are not. `address.private` may follow from it.
@@ -298,7 +314,7 @@ impl Policy {
     #[must_use]
     pub fn with_permitted_swarms(self) -> Self {
         let has_lists = self.access.as_ref().is_some_and(|access| access.torrents.is_some());
-        Self { permits_swarms: has_lists, ..self }
+        Self { permits_swarms: has_lists, ..self }.settled()
     }
 
     /// Returns whether the lists are only asked about torrents without a swarm, for requests that [say
@@ -306,6 +322,28 @@ impl Policy {
     #[inline]
     pub const fn permits_swarms(&self) -> bool {
         self.permits_swarms
+    }
+
+    /// Returns whether each announce over UDP is looked at again before it is applied: lists are asked about new torrents, or
+    /// all announces are looked at for bans.
+    #[inline]
+    pub(crate) const fn looks_again(&self) -> bool {
+        self.looks_again
+    }
+
+    /// Decides about a request for a connection id, and if it gets one, counts it. Otherwise it gets no reply: an error would be
+    /// larger than the request.
+    #[inline]
+    pub(crate) fn admit_connect(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
+        if self.checks_connects { self.check_connect(ip, now) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn check_connect(&self, ip: IpAddr, now: Now) -> Result<(), Refusal> {
+        if self.drops(ip, HeaderMatch::default()) {
+            return Err(Refusal::Dropped);
+        }
+        self.limit(ip, Activity::UdpConnect, now)
     }
 
     /// Returns the lists, if there are any.
@@ -333,7 +371,7 @@ impl Policy {
     /// Returns the policy with these limits of sources.
     #[must_use]
     pub fn with_limits(self, limits: Option<Limits>) -> Self {
-        Self { limits, ..self }
+        Self { limits, ..self }.settled()
     }
 
     /// Returns the private network of a client at a canonical address, if the peers of such networks are kept apart.
@@ -363,7 +401,7 @@ impl Policy {
     /// Returns the policy with these rules about what earns a ban.
     #[must_use]
     pub fn with_watch(self, watch: Option<Watch>) -> Self {
-        Self { watch: watch.map(Arc::new), ..self }
+        Self { watch: watch.map(Arc::new), ..self }.settled()
     }
 
     /// Returns the rules about what earns a ban, if anything does.
@@ -460,24 +498,46 @@ impl Policy {
         &self.config
     }
 
+    /// Returns whether an announce from an address that can be answered passes by itself: no rule applies, it was not drawn,
+    /// and it does not count towards limits. Most announces do. [`decide`](Self::decide) then needs few of their fields, which
+    /// stay in registers; a [`Request`] would put all of them on the stack.
+    #[inline]
+    pub(crate) fn passes(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> bool {
+        self.is_plain && drawn == 0 && self.weight(ip, protocol, drawn, now) == 0
+    }
+
+    /// Returns how an announce is served that no rule changes.
+    #[inline]
+    pub(crate) fn decide(
+        &self,
+        protocol: Protocol,
+        (event, left_bytes): (Event, Option<i64>),
+        port: Option<u16>,
+        numwant: Option<i64>,
+    ) -> Decision {
+        let (action, interval_s) = (action(event, left_bytes), None);
+        if action == Action::Stop {
+            return Decision { action, peers_wanted: 0, registers: true, interval_s };
+        }
+        let peers_wanted = self.peers_wanted(protocol, numwant);
+        Decision { action, peers_wanted, registers: port != Some(0), interval_s }
+    }
+
     /// Decides about an announce. The error says why the client may not enter the swarm. A leaving client needs no
     /// token, and may have any peer id, any port, and any address outside of networks that are not served.
-    #[inline]
     pub fn admit(&self, request: &Request<'_>, now: Now) -> Result<Decision, Refused> {
         let said = Said { ip: request.ip, headers: request.headers, peer_id: request.peer_id };
         let interval_s = self.receive(said, request.protocol, request.drawn, now)?;
-        let action = action(request.event, request.left_bytes);
-        if action == Action::Stop {
-            return Ok(Decision { action, peers_wanted: 0, registers: true, interval_s });
+        let Request { protocol, event, left_bytes, port, numwant, .. } = *request;
+        let decision = Decision { interval_s, ..self.decide(protocol, (event, left_bytes), port, numwant) };
+        if decision.action == Action::Stop {
+            return Ok(decision);
         }
         if address::is_nowhere(request.ip) {
             return Err(Refusal::UnusableAddress.into());
         }
-        // The copy lets the compiler keep the request in registers.
-        let may_register = self.is_plain || self.apply_rules(&{ *request }, now)?;
-        let registers = may_register && request.port != Some(0);
-        let peers_wanted = self.peers_wanted(request.protocol, request.numwant);
-        Ok(Decision { action, peers_wanted, registers, interval_s })
+        let may_register = self.is_plain || self.apply_rules(request, now)?;
+        Ok(Decision { registers: may_register && decision.registers, ..decision })
     }
 
     /// Applies the rules of the operator to an announce. Returns whether its peer may be handed out. Not inlined, so that
@@ -519,11 +579,17 @@ impl Policy {
             Some(access) if !self.is_plain => self.apply_request_rules(access, said)?,
             _ => None,
         };
-        let weight = self.limits.as_ref().map_or(0, |limits| limits.weight(said.ip, protocol, drawn, now));
+        let weight = self.weight(said.ip, protocol, drawn, now);
         if weight > 0 {
             self.count(said.ip, protocol, weight, now)?;
         }
         Ok(interval_s)
+    }
+
+    /// Returns the number of requests for which a request counts towards limits.
+    #[inline]
+    fn weight(&self, ip: IpAddr, protocol: Protocol, drawn: u32, now: Now) -> u32 {
+        self.limits.as_ref().map_or(0, |limits| limits.weight(ip, protocol, drawn, now))
     }
 
     /// Counts a request of a source for `weight` requests. Only these requests pass the rules that count. Not inlined, since
@@ -826,6 +892,25 @@ mod tests {
             assert_eq!(action(Event::Completed, left_bytes), Action::Complete);
             assert_eq!(action(Event::Stopped, left_bytes), Action::Stop);
         }
+    }
+
+    #[test]
+    fn what_passes_by_itself_is_decided_like_any_announce() {
+        let policy = policy(|_| {});
+        let passes = |policy: &Policy, drawn| policy.passes(request().ip, Protocol::Udp, drawn, NOW);
+        for event in [Event::Update, Event::Started, Event::Completed, Event::Stopped] {
+            for (left_bytes, port, numwant) in
+                [(Some(0), Some(6881), None), (Some(1), Some(0), Some(-1)), (None, None, Some(7))]
+            {
+                let request = Request { event, left_bytes, port, numwant, drawn: 0, ..request() };
+                let decision = policy.decide(Protocol::Udp, (event, left_bytes), port, numwant);
+                assert_eq!(decision, policy.admit(&request, NOW).unwrap());
+            }
+        }
+        assert!(passes(&policy, 0) && !passes(&policy, Gate::WEIGHT));
+        assert!(!passes(&policy.clone().with_draining(true), 0));
+        let ports_deny = Some(Arc::new(PortSet::new(&[])));
+        assert!(!passes(&policy.with_access(Access { ports_deny, ..Access::default() }), 0));
     }
 
     #[test]

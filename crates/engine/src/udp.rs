@@ -10,19 +10,19 @@
 
 mod answer;
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use shoal_access::rules::HeaderMatch;
 use shoal_access::torrents::TorrentLists;
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_base::{Action, Event, InfoHash, PeerV4, PeerV6};
+use shoal_base::{Action, InfoHash, PeerV4, PeerV6};
 use shoal_config::Config;
 use shoal_store::{PrivateNetwork, Store, prefetch};
 use shoal_wire::udp::{
-    self as wire, Announce, AnnounceHead, ConnectReply, Reply, RequestError, ScrapeEntry, ScrapeHead,
-    TransactionId,
+    self as wire, Announce, AnnounceHead, ConnectReply, Options, Reply, RequestError, ScrapeEntry,
+    ScrapeHead, TransactionId,
 };
 
 use crate::batch::{Batch, ITEMS_MAX, Work};
@@ -31,7 +31,7 @@ use crate::context::Context;
 use crate::counter::{Drop, Family, Kind, Outcome};
 use crate::limits::Activity;
 use crate::pace::Pace;
-use crate::policy::{Decision, Policy, Protocol, ScrapeRequest, Torrents};
+use crate::policy::{Decision, Policy, Protocol, Request, ScrapeRequest, Torrents};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
 use crate::watch::Sighting;
@@ -52,8 +52,21 @@ pub struct Responder {
     store: Arc<Store>,
     front: Front,
     /// The requests that wait for their swarms.
-    v4: Box<Batch<PeerV4, Query, ITEMS_MAX>>,
-    v6: Box<Batch<PeerV6, Query, ITEMS_MAX>>,
+    v4: Box<Batch<PeerV4, TransactionId, ITEMS_MAX>>,
+    v6: Box<Batch<PeerV6, TransactionId, ITEMS_MAX>>,
+}
+
+/// A peer of one family, which announces itself from an address of that family.
+trait Peer: shoal_store::Family {
+    const FAMILY: Family;
+}
+
+impl Peer for PeerV4 {
+    const FAMILY: Family = Family::V4;
+}
+
+impl Peer for PeerV6 {
+    const FAMILY: Family = Family::V6;
 }
 
 /// The data for decisions and replies, except the store.
@@ -141,7 +154,7 @@ impl Responder {
     fn begin(&mut self, chunk: &mut [Exchange<'_>], index: usize, now: Now) {
         let (front, exchange) = (&mut self.front, &mut chunk[index]);
         exchange.reply_len = 0;
-        let ip = exchange.source.ip().to_canonical();
+        let ip = address::canonical(&exchange.source);
         let family = Family::of(ip);
         if exchange.source.port() == 0 || address::is_nowhere(ip) {
             return front.context.tally.drop(family, Drop::UnanswerableSource);
@@ -152,14 +165,10 @@ impl Responder {
         match wire::Request::decode(exchange.request) {
             Ok(wire::Request::Connect { transaction_id }) => {
                 let query = front.count(family, Kind::Connect, transaction_id);
-                if front.context.policy.drops(ip, HeaderMatch::default()) {
-                    front.context.tally.drop(family, Drop::Rule);
-                    return front.log_refused(exchange, Refusal::Dropped);
-                }
-                // An error would be larger than the request.
-                if front.context.policy.limit(ip, Activity::UdpConnect, now).is_err() {
-                    front.context.tally.drop(family, Drop::RateLimited);
-                    return front.log_refused(exchange, Refusal::RateLimited);
+                if let Err(refusal) = front.context.policy.admit_connect(ip, now) {
+                    let is_rule = refusal == Refusal::Dropped;
+                    front.context.tally.drop(family, if is_rule { Drop::Rule } else { Drop::RateLimited });
+                    return front.log_refused(exchange, refusal);
                 }
                 let connection_id = front.connection_ids.issue(ip, now.unix_s);
                 // The reply is as large as the smallest connect request.
@@ -169,19 +178,17 @@ impl Responder {
                 front.finish(exchange, query, Outcome::Ok, size_of::<ConnectReply>());
             }
             Ok(wire::Request::Announce { connection_id, transaction_id, announce, options }) => {
-                let query = front.count(family, Kind::Announce, transaction_id);
+                front.context.tally.request(family, Kind::Announce);
                 if let Err(refusal) = front.verify(ip, connection_id, now) {
+                    let query = Query { family, kind: Kind::Announce, transaction_id };
                     return front.refuse(exchange, query, refusal);
                 }
-                match front.admit(ip, announce, options, now) {
-                    Ok(decision) => match front.context.policy.network_apart(ip) {
-                        None => self.push_announce(index, query, ip, announce, decision),
-                        Some(network) => {
-                            self.serve_apart(network, announce, decision, exchange, query, now);
-                        }
-                    },
-                    Err(refusal) => front.refuse(exchange, query, refusal),
+                let (drawn, policy) = (front.context.gate.draw(), &front.context.policy);
+                if !policy.passes(ip, Protocol::Udp, drawn, now) || policy.network_apart(ip).is_some() {
+                    return self.admit(exchange, index, (announce, options), transaction_id, drawn, now);
                 }
+                let decision = answer::decide(policy, announce);
+                self.push_announce(index, &exchange.source, announce, transaction_id, decision, 0);
             }
             Ok(wire::Request::Scrape { connection_id, transaction_id, info_hashes }) => {
                 let query = front.count(family, Kind::Scrape, transaction_id);
@@ -215,6 +222,32 @@ impl Responder {
         }
     }
 
+    /// Decides about an announce that does not pass by itself.
+    #[inline(never)]
+    fn admit(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        index: usize,
+        (announce, options): (&Announce, Options<'_>),
+        transaction_id: TransactionId,
+        drawn: u32,
+        now: Now,
+    ) {
+        let ip = address::canonical(&exchange.source);
+        let query = Query { family: Family::of(ip), kind: Kind::Announce, transaction_id };
+        let policy = &self.front.context.policy;
+        match policy.admit(&Request { drawn, ..answer::request(ip, announce, options) }, now) {
+            Ok(decision) => match policy.network_apart(ip) {
+                None => {
+                    let source = &exchange.source;
+                    self.push_announce(index, source, announce, transaction_id, decision, drawn);
+                }
+                Some(network) => self.serve_apart(network, announce, decision, exchange, query, now),
+            },
+            Err(refused) => self.front.refuse(exchange, query, refused),
+        }
+    }
+
     /// Answers an admitted announce from a private network that is kept apart. Waiting requests never concern its
     /// swarm, so their order stays.
     #[cold]
@@ -238,40 +271,26 @@ impl Responder {
     }
 
     /// Lets an admitted announce wait for its swarm.
-    #[inline]
+    #[inline(always)]
     fn push_announce(
         &mut self,
         index: usize,
-        query: Query,
-        ip: IpAddr,
+        source: &SocketAddr,
         announce: &Announce,
+        transaction_id: TransactionId,
         decision: Decision,
+        drawn: u32,
     ) {
-        let Decision { action, peers_wanted, registers, interval_s } = decision;
-        let is_ruled = interval_s.is_some();
-        // Peers that do not fit the reply are not worth a prefetch.
-        let peers_wanted = peers_wanted.min(self.front.limits(query.family).peers_max);
-        let (sample_seed, port) = (self.front.context.rng.u64(..), announce.port.get());
-        let joins = announce.event() == Event::Started;
         let place = self.store.locate(&announce.info_hash);
-        match ip {
+        let port = announce.port.get();
+        match address::canonical(source) {
             IpAddr::V4(ip) => {
-                let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
-                self.v4.push(
-                    place,
-                    index,
-                    query,
-                    Work::Announce { announce, registers, joins, is_ruled, sample_seed },
-                );
+                let work = self.front.work(PeerV4::new(ip, port), announce.event(), decision, drawn);
+                self.v4.push(place, index, transaction_id, work);
             }
             IpAddr::V6(ip) => {
-                let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
-                self.v6.push(
-                    place,
-                    index,
-                    query,
-                    Work::Announce { announce, registers, joins, is_ruled, sample_seed },
-                );
+                let work = self.front.work(PeerV6::new(ip, port), announce.event(), decision, drawn);
+                self.v6.push(place, index, transaction_id, work);
             }
         }
     }
@@ -298,8 +317,8 @@ impl Responder {
         for (entry, info_hash) in (0..).zip(info_hashes) {
             let place = self.store.locate(info_hash);
             match query.family {
-                Family::V4 => self.v4.push(place, index, query, Work::Scrape { entry }),
-                Family::V6 => self.v6.push(place, index, query, Work::Scrape { entry }),
+                Family::V4 => self.v4.push(place, index, query.transaction_id, Work::Scrape { entry }),
+                Family::V6 => self.v6.push(place, index, query.transaction_id, Work::Scrape { entry }),
             }
         }
     }

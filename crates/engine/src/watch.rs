@@ -9,7 +9,7 @@
 //! what a forged address does would be a weapon. Networks without limits, trusted proxies and private addresses are never
 //! suspects. A private address on a public tracker is that of a gateway, behind which all clients would be banned.
 //!
-//! Announces that are served are sampled like those that count towards limits ([`crate::policy::Gate`]): a sample counts as
+//! Announces that are served are looked at if they were drawn to count towards limits ([`crate::policy::Gate`]): one counts as
 //! often as the announces for which it stands.
 
 use core::fmt;
@@ -172,7 +172,7 @@ pub struct Watch {
     bad_tokens: Option<Rate>,
     torrents: Option<Rate>,
     peer_ids: Option<Rate>,
-    /// The mean number of announces for which a looked-at one stands; 0 if none is looked at.
+    /// The mean number of announces for which a looked-at one stands: 1 or that of the gate, or 0 if none is looked at.
     distance: u32,
     /// Serves the networks that are never banned.
     spared: Arc<NetworkTable>,
@@ -206,9 +206,17 @@ impl Watch {
         &self.sources
     }
 
-    /// Returns the mean number of announces for which one stands that is looked at, or 0 if none is.
-    pub(crate) const fn distance(&self) -> u32 {
-        self.distance
+    /// Returns whether all announces are looked at.
+    pub(crate) const fn looks_at_all(&self) -> bool {
+        self.distance == 1
+    }
+
+    /// Returns the number of announces for which one stands that the gate has `drawn` for so many, or 0 if it is not looked at.
+    pub(crate) const fn weight(&self, drawn: u32) -> u32 {
+        match self.distance {
+            distance @ (0 | 1) => distance,
+            _ => drawn,
+        }
     }
 
     /// Counts what the client at a canonical address does, `weight` times. The client must have proved its address.

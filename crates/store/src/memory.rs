@@ -9,6 +9,7 @@
 //! The pages lie in one `arena` for all shards, which may be a `file`. A `slab` divides them into blocks.
 
 pub(crate) mod arena;
+pub(crate) mod compare;
 pub(crate) mod file;
 pub(crate) mod prefetch;
 pub(crate) mod slab;

@@ -88,6 +88,8 @@ pub(crate) struct Shard<P: Family> {
     pub(crate) larges: Larges<P>,
     pub(crate) sweep: Sweep,
     pub(crate) tally: Tally,
+    /// Whether the totals may differ from those that were published.
+    pub(crate) is_changed: bool,
     /// The torrents whose counts have changed, while they are watched.
     pub(crate) changes: Option<ChangeBuffer>,
     /// Declared last, so that it is dropped after everything that holds its pages.
@@ -119,6 +121,7 @@ impl<P: Family> Shard<P> {
             larges: Larges::new(index),
             sweep: Sweep::default(),
             tally: Tally::default(),
+            is_changed: false,
             changes: None,
         }
     }
@@ -164,7 +167,7 @@ impl<P: Family> Shard<P> {
             let completed = self.completed(*downloads, &place.id);
             return Ok(Announced { counts: Counts { seeders, leechers, completed }, peers, change });
         }
-        self.announce_change(place, found, announce, now_s, rng, out)
+        self.announce_change(place, found.map(|(at, ..)| at), announce, now_s, rng, out)
     }
 
     /// Renews the stamp of a peer that keeps its role, and writes its sample. Returns the seeders and leechers, the
@@ -215,19 +218,24 @@ impl<P: Family> Shard<P> {
         Some((roles, bytes / size_of::<P>(), change))
     }
 
-    /// Like `announce`, for any announce, with the location, form and downloads of the swarm if it exists.
+    /// Like `announce`, for any announce, with the location of the swarm if it exists. Reads the swarm again: otherwise each
+    /// renewal would put what it has read on the stack.
     #[inline(never)]
     fn announce_change(
         &mut self,
         place: &Place,
-        found: Option<(At, Form<P>, u8)>,
+        found: Option<At>,
         announce: &Announce<P>,
         now_s: u32,
         rng: &mut fastrand::Rng,
         out: &mut [u8],
     ) -> Result<Announced, Rejection> {
+        self.is_changed = true;
         let now = self.ticks.at(now_s);
-        let Some((at, mut form, mut downloads)) = found else {
+        let found = found.and_then(|at| Some((at, self.swarms.line(&self.memory, at.line)?)));
+        let Some((at, mut form, mut downloads)) =
+            found.map(|(at, line)| (at, line.form(at.slot()), line.downloads(at.slot())))
+        else {
             return if announce.action == Action::Stop {
                 let change = PeerChange::Nothing;
                 Ok(Announced { counts: self.counts_without_peers(place), peers: 0, change })
@@ -288,6 +296,10 @@ impl<P: Family> Shard<P> {
         let table = &self.larges.large(index).leechers;
         let lines = (0..table.end()).filter_map(|number| table.line(&self.memory, number));
         lines.flat_map(|line| line.peers().iter().copied()).collect()
+    }
+
+    pub(crate) fn contains(&self, place: &Place) -> bool {
+        self.find(place).is_some()
     }
 
     pub(crate) fn scrape(&self, place: &Place) -> Counts {

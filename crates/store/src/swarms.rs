@@ -79,7 +79,9 @@ pub struct Place {
     shard: u16,
     /// The hash from which tables compute the position.
     pub(crate) hash: u64,
-    /// Where a prefetch has found the swarm. The swarm may have moved or gone since, so every step verifies it.
+    /// The lines in which a prefetch expects the swarm.
+    pub(crate) lines: [u32; 2],
+    /// Where a prefetch has found the tag of the swarm. Another swarm may be there, so every announce verifies it.
     pub(crate) hint: Option<At>,
     /// The index of the large swarm that a prefetch has found. Later prefetches rely on it, but no announce does.
     pub(crate) large: Option<u32>,
@@ -89,8 +91,6 @@ pub struct Place {
 pub struct LockedShard<'s, P: Family> {
     cell: &'s Cell<P>,
     shard: MutexGuard<'s, Shard<P>>,
-    /// Whether a step may have changed the totals.
-    is_changed: bool,
 }
 
 impl Place {
@@ -98,12 +98,6 @@ impl Place {
     #[inline]
     pub fn shard(&self) -> usize {
         self.shard.into()
-    }
-
-    /// Returns whether [`LockedShard::prefetch_found`] has found the swarm.
-    #[inline]
-    pub const fn is_found(&self) -> bool {
-        self.hint.is_some()
     }
 }
 
@@ -167,13 +161,13 @@ impl<P: Family> fmt::Debug for LockedShard<'_, P> {
 
 impl<P: Family> LockedShard<'_, P> {
     pub(crate) fn shard_mut(&mut self) -> &mut Shard<P> {
-        self.is_changed = true;
+        self.shard.is_changed = true;
         &mut self.shard
     }
 
-    /// Prefetches the line of the table in which the swarm is or would be.
+    /// Prefetches the lines of the table in which the swarm may be, and notes them in `place`.
     #[inline(always)]
-    pub fn prefetch_swarm(&self, place: &Place) {
+    pub fn prefetch_swarm(&self, place: &mut Place) {
         self.shard.prefetch_swarm(place);
     }
 
@@ -209,7 +203,6 @@ impl<P: Family> LockedShard<'_, P> {
         rng: &mut fastrand::Rng,
         peers_out: &mut [u8],
     ) -> Result<Announced, Rejection> {
-        self.is_changed = true;
         self.shard.announce(place, announce, now_s, rng, peers_out)
     }
 
@@ -256,6 +249,11 @@ impl<P: Family> LockedShard<'_, P> {
         self.shard.serve_non_member(place, seeds, peers_wanted, rng, peers_out)
     }
 
+    /// Returns whether the swarm exists.
+    pub fn contains(&self, place: &Place) -> bool {
+        self.shard.contains(place)
+    }
+
     /// Returns the counts of one swarm.
     #[inline]
     pub fn scrape(&self, place: &Place) -> Counts {
@@ -273,7 +271,8 @@ impl<P: Family> LockedShard<'_, P> {
 impl<P: Family> Drop for LockedShard<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        if self.is_changed {
+        if self.shard.is_changed {
+            self.shard.is_changed = false;
             self.cell.publish(&self.shard);
         }
     }
@@ -313,8 +312,8 @@ impl<P: Family> Swarms<P> {
     #[inline]
     pub fn locate(&self, info_hash: &InfoHash) -> Place {
         let (hash, id) = (info_hash::hash(info_hash, &self.key), *info_hash);
-        let shard = hash & (self.shards.len() as u64 - 1);
-        Place { id, shard: u16::try_from(shard).unwrap_or(0), hash, hint: None, large: None }
+        let shard = hash & (self.shards.len() as u64 - 1) & 0xffff;
+        Place { id, shard: shard as u16, hash, lines: [0; 2], hint: None, large: None }
     }
 
     /// Returns the number of shards.
@@ -328,7 +327,7 @@ impl<P: Family> Swarms<P> {
     #[must_use]
     pub fn lock(&self, shard: usize) -> LockedShard<'_, P> {
         let cell = &self.shards[shard];
-        LockedShard { cell, shard: cell.shard.lock(), is_changed: false }
+        LockedShard { cell, shard: cell.shard.lock() }
     }
 
     /// Locks a shard for a step that changes nothing.
@@ -378,15 +377,15 @@ impl<P: Family> Swarms<P> {
     #[must_use]
     pub fn try_lock(&self, shard: usize) -> Option<LockedShard<'_, P>> {
         let cell = &self.shards[shard];
-        Some(LockedShard { cell, shard: cell.shard.try_lock()?, is_changed: false })
+        Some(LockedShard { cell, shard: cell.shard.try_lock()? })
     }
 
-    /// Prefetches the line of the table in which the swarm is or would be. Changes nothing.
+    /// Prefetches the lines of the table in which the swarm may be. Changes nothing.
     #[inline]
     pub fn prefetch_swarm(&self, place: &Place) {
         // A prefetch is not worth waiting for a lock.
         if let Some(shard) = self.try_lock(place.shard()) {
-            shard.prefetch_swarm(place);
+            shard.prefetch_swarm(&mut { *place });
         }
     }
 

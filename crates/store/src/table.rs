@@ -247,11 +247,28 @@ impl<B: Bucket> Table<B> {
         }
     }
 
-    /// Prefetches the beginnings of the two lines of an entry with this hash.
+    /// Prefetches the beginnings of the two lines of an entry with this hash. Returns the numbers of the lines.
     #[inline]
-    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) {
+    pub(crate) fn prefetch(&self, memory: &Memory, hash: u64) -> [u32; 2] {
         let mixed = self.seed.mix(hash);
-        self.selected(mixed).1.prefetch_lines_of(memory, mixed);
+        let (index, segment) = self.selected(mixed);
+        segment.prefetch_lines_of(memory, mixed).map(|line| Self::number(index, line))
+    }
+
+    /// Finds an entry in one of two lines, which [`prefetch`](Self::prefetch) has returned. The lines may be gone by now.
+    #[inline(always)]
+    pub(crate) fn find_in_lines<'a>(
+        &self,
+        memory: &'a Memory,
+        lines: [u32; 2],
+        matching: impl Fn(&B) -> Option<usize>,
+    ) -> Option<(At, &'a B)> {
+        let find = |number: u32| {
+            let line = self.line(memory, number)?;
+            Some((At::new(number, matching(line)?), line))
+        };
+        let [first, second] = lines;
+        find(first).or_else(|| find(second))
     }
 
     /// Finds an entry with this hash. Returns its location and its line. `matching` returns the entry's slot in a line.

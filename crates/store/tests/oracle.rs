@@ -219,7 +219,7 @@ impl<P: Numbered> World<'_, P> {
         let (hash, peer) = (info_hash(swarm), P::numbered(peer));
         let mut out = [0; 80 * 18];
         let mut place = self.swarms.locate(&hash);
-        self.swarms.prefetch_swarm(&place);
+        self.swarms.lock(place.shard()).prefetch_swarm(&mut place);
         let announce = Announce { peer, action, peers_wanted: wanted };
         self.swarms.lock(place.shard()).prefetch_entry(&mut place);
         self.swarms.lock(place.shard()).prefetch_found(&mut place);

@@ -6,7 +6,7 @@
 //!
 //! A cell holds the second until which its sources are counted exactly, so nothing needs to be cleared. Sources that share
 //! a cell are counted exactly together, which takes time and refuses none of them. Cells are chosen by a
-//! product with a secret number (multiply-shift hashing).
+//! product with a secret number (multiply-shift hashing). While no source is near its limit, no cell is read.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,6 +20,8 @@ const NS_PER_S: u64 = 1_000_000_000;
 #[derive(Debug)]
 pub(super) struct ExactSources {
     multiplier: u64,
+    /// The latest second in any cell.
+    latest_s: AtomicU32,
     cells: [AtomicU32; 1 << CELL_BITS],
 }
 
@@ -29,7 +31,14 @@ impl ExactSources {
 
     /// Creates an empty set, under a secret.
     pub(super) fn new(secret: u64) -> Self {
-        Self { multiplier: secret | 1, cells: [const { AtomicU32::new(0) }; 1 << CELL_BITS] }
+        let cells = [const { AtomicU32::new(0) }; 1 << CELL_BITS];
+        Self { multiplier: secret | 1, latest_s: AtomicU32::new(0), cells }
+    }
+
+    /// Returns whether all requests from any network count now.
+    #[inline]
+    pub(super) fn are_any(&self, now_s: u32) -> bool {
+        self.latest_s.load(Ordering::Relaxed) > now_s
     }
 
     /// Returns whether all requests from a network count now.
@@ -43,6 +52,10 @@ impl ExactSources {
     pub(super) fn add(&self, network: u64, until_ns: u64) {
         let until_s = u32::try_from(until_ns / NS_PER_S + 1).unwrap_or(u32::MAX);
         self.cell(network).fetch_max(until_s, Ordering::Relaxed);
+        // Under a flood, most times are no later, and the line stays shared.
+        if until_s > self.latest_s.load(Ordering::Relaxed) {
+            self.latest_s.fetch_max(until_s, Ordering::Relaxed);
+        }
     }
 
     #[inline]

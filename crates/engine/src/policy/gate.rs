@@ -1,4 +1,4 @@
-//! Which requests count towards limits.
+//! Which requests count towards limits, and which announces are looked at for bans.
 //!
 //! Counting a request takes several cache misses. A tracker therefore counts one request of [`Gate::WEIGHT`], drawn at
 //! random, and takes it for that many. No client can tell which of its requests counts, so none can hold back those. A

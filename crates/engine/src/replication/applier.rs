@@ -125,7 +125,8 @@ impl Applier {
 #[inline]
 fn work<P>(peer: P, action: Action) -> Work<P> {
     let announce = Announce { peer, action, peers_wanted: 0 };
-    Work::Announce { announce, registers: true, joins: false, is_ruled: false, sample_seed: 0 }
+    let (registers, is_plain) = (true, true);
+    Work::Announce { announce, registers, joins: false, is_plain, is_ruled: false, drawn: 0, sample_seed: 0 }
 }
 
 impl Front {

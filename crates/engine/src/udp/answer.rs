@@ -3,19 +3,19 @@
 use core::net::IpAddr;
 
 use shoal_base::transport::datagram::Exchange;
-use shoal_base::{Action, Counts, PeerV4, PeerV6, Transfer};
-use shoal_store::{Announced, LockedShard, PeerChange, PrivateNetwork, Store};
+use shoal_base::{Action, Counts, Event, PeerV4, PeerV6, Transfer};
+use shoal_store::{Announced, LockedShard, PeerChange, PrivateNetwork, Rejection, Store};
 use shoal_wire::udp::{
     self as wire, Announce, AnnounceHead, ConnectionId, Options, Reply, ScrapeEntry, ScrapeHead,
     TransactionId,
 };
 
-use super::{Front, Limits, Query, first_info_hash, log_datagram};
+use super::{Front, Limits, Peer, Query, first_info_hash, log_datagram};
 use crate::Now;
 use crate::batch::{self, Batch, ITEMS_MAX, Item, Work};
 use crate::caller::Caller;
 use crate::counter::{Drop, Family, Kind, Outcome};
-use crate::policy::{Decision, Protocol, Request};
+use crate::policy::{Decision, Policy, Protocol, Request};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
 use crate::watch::Sighting;
@@ -25,8 +25,8 @@ impl Front {
     pub(super) fn apply(
         &mut self,
         store: &Store,
-        v4: &mut Batch<PeerV4, Query, ITEMS_MAX>,
-        v6: &mut Batch<PeerV6, Query, ITEMS_MAX>,
+        v4: &mut Batch<PeerV4, TransactionId, ITEMS_MAX>,
+        v6: &mut Batch<PeerV6, TransactionId, ITEMS_MAX>,
         chunk: &mut [Exchange<'_>],
         now: Now,
     ) {
@@ -42,7 +42,7 @@ impl Front {
         Query { family, kind, transaction_id }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn verify(&self, ip: IpAddr, connection_id: ConnectionId, now: Now) -> Result<(), Refusal> {
         if self.connection_ids.accepts(connection_id, ip, now.unix_s) {
             Ok(())
@@ -51,16 +51,17 @@ impl Front {
         }
     }
 
-    pub(super) fn admit(
-        &mut self,
-        ip: IpAddr,
-        announce: &Announce,
-        options: Options<'_>,
-        now: Now,
-    ) -> Result<Decision, Refused> {
-        let mut request = request(ip, announce, options);
-        request.drawn = self.context.gate.draw();
-        self.context.policy.admit(&request, now)
+    /// Returns the work of an admitted announce.
+    #[inline]
+    pub(super) fn work<P: Peer>(&mut self, peer: P, event: Event, decision: Decision, drawn: u32) -> Work<P> {
+        let Decision { action, peers_wanted, registers, interval_s } = decision;
+        let is_ruled = interval_s.is_some();
+        let is_plain = registers && !is_ruled && drawn == 0 && !self.context.policy.looks_again();
+        // Peers that do not fit the reply are not worth a prefetch.
+        let peers_wanted = peers_wanted.min(self.limits(P::FAMILY).peers_max);
+        let announce = shoal_store::Announce { peer, action, peers_wanted };
+        let (joins, sample_seed) = (event == Event::Started, self.context.rng.u64(..));
+        Work::Announce { announce, registers, joins, is_plain, is_ruled, drawn, sample_seed }
     }
 
     /// Answers with an error, unless the policy is silence, or the source is unverified and the error would be larger
@@ -122,31 +123,28 @@ impl Front {
 
     /// Applies a request and answers it, in the last pass. The store may still refuse it.
     #[inline]
-    fn answer<P: shoal_store::Family>(
+    fn answer<P: Peer>(
         &mut self,
         shard: &mut LockedShard<'_, P>,
-        item: &Item<P, Query>,
+        item: &Item<P, TransactionId>,
         exchange: &mut Exchange<'_>,
         now: Now,
     ) {
-        let query = item.tag;
         match &item.work {
-            Work::Announce { announce, registers, is_ruled, sample_seed, .. } => {
-                if self.context.policy.permits_swarms()
-                    && !item.place.is_found()
-                    && let Err(refused) = self.check_new(announce.action, exchange)
-                {
-                    return self.refuse(exchange, query, refused);
-                }
+            Work::Announce { announce, is_plain: true, sample_seed, .. } => {
                 // The seed of the passes before, so that the sample is what they have prefetched.
                 let rng = &mut fastrand::Rng::with_seed(*sample_seed);
-                let interval_s = if *is_ruled { self.interval_of_rule(exchange) } else { None };
-                let terms = (announce.action, interval_s);
-                self.answer_announce::<P>(exchange, query, terms, now, |caller, room| {
-                    let mut caller = Caller { rng, ..caller };
-                    caller.announce_locked(shard, &item.place, announce, *registers, room)
-                });
+                let out = &mut exchange.reply[..self.limits(P::FAMILY).reply_bytes_max];
+                let (_head, room) = AnnounceHead::split(out).expect(HAS_HEAD);
+                match shard.announce(&item.place, announce, now.monotonic_s, rng, room) {
+                    Ok(announced) => {
+                        let terms = Terms::plain(announce.action, *sample_seed);
+                        self.complete::<P>(exchange, item.tag, terms, announced, now);
+                    }
+                    Err(rejection) => self.answer_rejected(shard, item, exchange, rejection, now),
+                }
             }
+            Work::Announce { .. } => self.look_again(shard, item, exchange, now),
             Work::Scrape { entry } => {
                 let (_head, entries) =
                     ScrapeHead::split(exchange.reply).expect("any reply buffer holds the head of a scrape");
@@ -155,6 +153,53 @@ impl Front {
                 entries[usize::from(*entry)] = ScrapeEntry { seeders, completed: completed.into(), leechers };
             }
         }
+    }
+
+    /// Answers an announce that is not plain.
+    #[inline(never)]
+    fn look_again<P: Peer>(
+        &mut self,
+        shard: &mut LockedShard<'_, P>,
+        item: &Item<P, TransactionId>,
+        exchange: &mut Exchange<'_>,
+        now: Now,
+    ) {
+        let Work::Announce { announce, registers, is_ruled, drawn, sample_seed, .. } = &item.work else {
+            return;
+        };
+        if self.context.policy.permits_swarms()
+            && !shard.contains(&item.place)
+            && let Err(refused) = self.check_new(announce.action, exchange)
+        {
+            return self.refuse(exchange, Query::of_announce::<P>(item.tag), refused);
+        }
+        let rng = &mut fastrand::Rng::with_seed(*sample_seed);
+        let interval_s = if *is_ruled { self.interval_of_rule(exchange) } else { None };
+        let watched = self.context.watched(*drawn);
+        let terms = Terms { interval_s, watched, ..Terms::plain(announce.action, *sample_seed) };
+        self.answer_announce::<P>(exchange, item.tag, terms, now, |caller, room| {
+            let mut caller = Caller { rng, ..caller };
+            caller.announce_locked(shard, &item.place, announce, *registers, room)
+        });
+    }
+
+    /// Answers an announce whose peer the store has not registered.
+    #[cold]
+    #[inline(never)]
+    fn answer_rejected<P: Peer>(
+        &mut self,
+        shard: &mut LockedShard<'_, P>,
+        item: &Item<P, TransactionId>,
+        exchange: &mut Exchange<'_>,
+        rejection: Rejection,
+        now: Now,
+    ) {
+        let Work::Announce { announce, sample_seed, .. } = &item.work else { return };
+        let rng = &mut fastrand::Rng::with_seed(*sample_seed);
+        let terms = Terms::plain(announce.action, *sample_seed);
+        self.answer_announce::<P>(exchange, item.tag, terms, now, |caller, room| {
+            Caller { rng, ..caller }.serve_rejected(shard, &item.place, announce, rejection, room)
+        });
     }
 
     /// Decides about an announce of a torrent without a swarm, see
@@ -180,7 +225,9 @@ impl Front {
         now: Now,
     ) {
         let Decision { action, peers_wanted, registers, interval_s } = decision;
-        let terms = (action, interval_s);
+        // Private addresses earn no bans.
+        let terms = Terms { interval_s, ..Terms::plain(action, self.context.rng.u64(..)) };
+        let transaction_id = query.transaction_id;
         let port = announce.port.get();
         let place = store.v4.locate(&announce.info_hash);
         let private_place = store.private.locate(&announce.info_hash, network);
@@ -188,14 +235,14 @@ impl Front {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v4, &private_place), (&store.v4, &place));
-                self.answer_announce::<PeerV4>(exchange, query, terms, now, |mut caller, room| {
+                self.answer_announce::<PeerV4>(exchange, transaction_id, terms, now, |mut caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
             IpAddr::V6(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV6::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v6, &private_place), (&store.v6, &place));
-                self.answer_announce::<PeerV6>(exchange, query, terms, now, |mut caller, room| {
+                self.answer_announce::<PeerV6>(exchange, transaction_id, terms, now, |mut caller, room| {
                     caller.announce_apart(near, far, &announce, registers, room)
                 });
             }
@@ -213,36 +260,44 @@ impl Front {
         self.context.policy.rule_interval_s(ip, &announce.peer_id)
     }
 
-    /// Answers an announce, for which `serve` changes the swarm and writes the peers. `interval_s` is that of a rule.
-    #[inline(always)]
-    fn answer_announce<P>(
+    /// Answers an announce, for which `serve` changes the swarm and writes the peers.
+    fn answer_announce<P: Peer>(
         &mut self,
         exchange: &mut Exchange<'_>,
-        query: Query,
-        (action, interval_s): (Action, Option<u32>),
+        transaction_id: TransactionId,
+        terms: Terms,
         now: Now,
         serve: impl FnOnce(Caller<'_>, &mut [u8]) -> Result<Announced, Refusal>,
     ) {
-        let out = &mut exchange.reply[..self.limits(query.family).reply_bytes_max];
-        let (head, room) = AnnounceHead::split(out).expect("every reply limit leaves room for a head");
+        let out = &mut exchange.reply[..self.limits(P::FAMILY).reply_bytes_max];
+        let (_head, room) = AnnounceHead::split(out).expect(HAS_HEAD);
         match serve(self.context.caller(&exchange.source, now), room) {
-            Ok(Announced { counts, peers, change }) => {
-                let Counts { seeders, leechers, .. } = counts;
-                let interval_s = self.context.ruled_interval_s(interval_s);
-                *head = AnnounceHead::new(query.transaction_id, interval_s, leechers, seeders);
-                let is_sample = self.context.sampler.is_due();
-                let watched = self.context.watched();
-                if is_sample
-                    || watched > 0
-                    || self.context.recorder.is_some()
-                    || self.context.credit.is_some()
-                {
-                    self.record(exchange, (change, action), is_sample.then_some(counts), watched, now);
-                }
-                let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
-                self.finish(exchange, query, Outcome::Ok, reply_bytes);
-            }
-            Err(refusal) => self.refuse(exchange, query, refusal),
+            Ok(announced) => self.complete::<P>(exchange, transaction_id, terms, announced, now),
+            Err(refusal) => self.refuse(exchange, Query::of_announce::<P>(transaction_id), refusal),
+        }
+    }
+
+    /// Completes the reply to an announce whose peers are written, and records the announce.
+    #[inline(always)]
+    fn complete<P: Peer>(
+        &mut self,
+        exchange: &mut Exchange<'_>,
+        transaction_id: TransactionId,
+        terms: Terms,
+        announced: Announced,
+        now: Now,
+    ) {
+        let Announced { counts, peers, change } = announced;
+        let Counts { seeders, leechers, .. } = counts;
+        let interval_s = self.context.drawn_interval_s(terms.interval_s, terms.random);
+        let (head, _peers) = AnnounceHead::split(exchange.reply).expect(HAS_HEAD);
+        *head = AnnounceHead::new(transaction_id, interval_s, leechers, seeders);
+        let reply_bytes = size_of::<AnnounceHead>() + peers * size_of::<P>();
+        self.finish(exchange, Query::of_announce::<P>(transaction_id), Outcome::Ok, reply_bytes);
+        let is_sample = self.context.sampler.is_due();
+        if is_sample || terms.watched > 0 || self.context.recorder.is_some() || self.context.credit.is_some()
+        {
+            self.record(exchange, (change, terms.action), is_sample.then_some(counts), terms.watched, now);
         }
     }
 
@@ -304,8 +359,45 @@ impl Front {
     }
 }
 
+/// Why a reply has room for the head of an announce's reply.
+const HAS_HEAD: &str = "every reply buffer and every reply limit has room for a head";
+
+/// What decides how a served announce is answered and recorded.
+#[derive(Clone, Copy)]
+struct Terms {
+    action: Action,
+    /// The interval of a rule in seconds, in place of the usual one.
+    interval_s: Option<u32>,
+    /// The number of announces for which this one stands if it is looked at for bans, and 0 otherwise.
+    watched: u32,
+    /// Draws the interval.
+    random: u32,
+}
+
+impl Terms {
+    /// Returns the terms of a plain announce. The interval takes the upper half of the sample's seed, of which the sample
+    /// itself takes a hash.
+    const fn plain(action: Action, sample_seed: u64) -> Self {
+        Self { action, interval_s: None, watched: 0, random: (sample_seed >> 32) as u32 }
+    }
+}
+
+impl Query {
+    const fn of_announce<P: Peer>(transaction_id: TransactionId) -> Self {
+        Self { family: P::FAMILY, kind: Kind::Announce, transaction_id }
+    }
+}
+
+/// Decides about an announce that [passes](Policy::passes) by itself.
+#[inline]
+pub(super) fn decide(policy: &Policy, announce: &Announce) -> Decision {
+    let left_bytes = Some(announce.left_bytes.get());
+    let (port, numwant) = (Some(announce.port.get()), Some(announce.num_want.get().into()));
+    policy.decide(Protocol::Udp, (announce.event(), left_bytes), port, numwant)
+}
+
 /// Returns an announce in the terms of the policy.
-fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
+pub(super) fn request<'r>(ip: IpAddr, announce: &'r Announce, options: Options<'r>) -> Request<'r> {
     // The address is the source of the datagram. The `ip` field is ignored, because a client may not choose its
     // address.
     Request {

@@ -292,7 +292,8 @@ impl CarrierNat {
         info_hash.0[..4].copy_from_slice(&torrent.to_be_bytes());
         let has_joined = self.members.insert((*port, torrent));
         let peer = Some((&info_hash, *port, peer_id));
-        context.observe_announce(NAT.into(), Sighting::Announce { has_joined, peer }, now);
+        let drawn = context.gate.draw();
+        context.observe_announce(NAT.into(), Sighting::Announce { has_joined, peer }, drawn, now);
     }
 }
 
@@ -337,11 +338,8 @@ fn a_monitoring_firm_at_one_address_is_banned_within_minutes() {
             info_hash.0[..4].copy_from_slice(&rng.u32(..5000).to_be_bytes());
             let peer_id = PeerId(core::array::from_fn(|_| rng.u8(..)));
             let peer = Some((&info_hash, 6881, &peer_id));
-            context.observe_announce(
-                NAT.into(),
-                Sighting::Announce { has_joined: false, peer },
-                at_ms(s * 1000),
-            );
+            let (announce, drawn) = (Sighting::Announce { has_joined: false, peer }, context.gate.draw());
+            context.observe_announce(NAT.into(), announce, drawn, at_ms(s * 1000));
         }
         sources.take_suspects().iter().any(|suspect| suspect.cause == Cause::PeerIds)
     });

@@ -38,6 +38,8 @@ pub(super) struct Joining {
     pub(super) key: SwarmKey,
     /// Whether the peer's source has no limits.
     pub(super) is_exempt: bool,
+    /// The number that the gate has drawn for the announce.
+    pub(super) drawn: u32,
 }
 
 /// Why a peer is not admitted to a swarm.
@@ -102,7 +104,8 @@ impl Inner {
             }
             action => {
                 self.name_offers(member, announce, decision.peers_wanted, now);
-                let joining = Joining { info_hash, peer_id, action, key, is_exempt: false };
+                let drawn = request.drawn;
+                let joining = Joining { info_hash, peer_id, action, key, is_exempt: false, drawn };
                 self.enter(member, ip, joining, now).map_err(Refused::from)
             }
         };
@@ -231,7 +234,8 @@ impl Inner {
         let Announced { counts, joined, change, older } = announced?;
         self.record(member, change, action, info_hash, peer_id);
         // A socket has few peer ids in a torrent, see `PEER_IDS_PER_TORRENT_MAX`, and browsers behind one address have many.
-        self.context.observe_announce(ip, Sighting::Announce { has_joined: joined, peer: None }, now);
+        let announce = Sighting::Announce { has_joined: joined, peer: None };
+        self.context.observe_announce(ip, announce, joining.drawn, now);
         if joined {
             member.add(Peer { info_hash, peer_id });
         }

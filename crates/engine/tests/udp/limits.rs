@@ -1,12 +1,21 @@
 //! Limits of sources: what is refused, in which form, and how it is counted.
 
+use std::sync::Arc;
+
+use shoal_base::InfoHash;
 use shoal_engine::counter::{Drop, Family, Kind, Outcome};
+use shoal_engine::limits::SourceRates;
 use shoal_engine::refusal::Refusal;
-use shoal_wire::udp::Request;
+use shoal_engine::watch::Watch;
+use shoal_wire::udp::{Announce, Request};
 
 use crate::harness::{
-    HASH, TRANSACTION, Tracker, announce_request, client_v4, client_v6, configured, error_of, leecher,
+    HASH, TRANSACTION, Tracker, announce_request, client_v4, client_v6, configured, error_of, leecher, policy,
 };
+
+/// The secret of the sources. As in production, its bits are random.
+const SECRET: [u64; 4] =
+    [0x243f_6a88_85a3_08d3, 0x1319_8a2e_0370_7344, 0xa409_3822_299f_31d0, 0x082e_fa98_ec4e_6c89];
 
 const REFUSED: Outcome = Outcome::Refused(Refusal::RateLimited);
 
@@ -81,4 +90,19 @@ fn a_batch_of_one_source_is_cut_off_in_the_order_of_arrival() {
         .collect();
     let replies = tracker.batch(&datagrams);
     assert!(replies.iter().enumerate().all(|(index, reply)| reply.is_empty() == (index >= 2)));
+}
+
+#[test]
+fn each_announce_counts_towards_a_ban_that_few_torrents_earn() {
+    for client in [client_v4, client_v6] {
+        let config = configured(|config| config.bans.torrents_per_h = 5);
+        let sources = Arc::new(SourceRates::new(SECRET));
+        let mut tracker = Tracker::new(&config);
+        tracker.set_policy(policy(&config).with_watch(Watch::of(&config, &sources)));
+        for number in 1..=6 {
+            assert_eq!(sources.take_suspects(), [], "before torrent {number}");
+            tracker.announce(client(1), &Announce { info_hash: InfoHash([number; 20]), ..leecher(6881) });
+        }
+        assert_eq!(sources.take_suspects().len(), 1);
+    }
 }

@@ -75,6 +75,18 @@ fn later_they_are_asked_about_torrents_without_a_swarm() {
 }
 
 #[test]
+fn a_torrent_that_begins_like_one_with_a_swarm_is_not_taken_for_it() {
+    let mut tracker = tracker(true);
+    for number in 1..=200 {
+        // The passes before the announce compare the first two bytes.
+        let mut info_hash = HASH;
+        info_hash.0[19] ^= number;
+        let announce = Announce { info_hash, ..leecher(1) };
+        assert_eq!(tracker.refusal(client_v4(1), &announce), Refusal::TorrentNotAllowed.message());
+    }
+}
+
+#[test]
 fn each_announce_of_a_batch_is_decided_alone() {
     let mut tracker = tracker(true);
     let announces = [leecher(1), of_unlisted(leecher(1)), of_listed(leecher(1)), of_listed(seeder(2))];

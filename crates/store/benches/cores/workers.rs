@@ -110,7 +110,7 @@ impl<'w> Worker<'w> {
     /// Takes the batch through one of the passes.
     fn pass(&mut self, pass: usize) {
         match pass {
-            0 => self.visit(|_| true, |shard, request| shard.prefetch_swarm(&request.place)),
+            0 => self.visit(|_| true, |shard, request| shard.prefetch_swarm(&mut request.place)),
             1 => self.visit(|_| true, |shard, request| shard.prefetch_entry(&mut request.place)),
             2 => self.visit(
                 |_| true,

@@ -95,7 +95,7 @@ pub(crate) fn put_batch<P: Random>(
 ) {
     let mut places = Vec::with_capacity(batch.len());
     places.extend(batch.iter().map(|(info_hash, ..)| swarms.locate(info_hash)));
-    places.iter().for_each(|place| swarms.prefetch_swarm(place));
+    places.iter_mut().for_each(|place| swarms.lock(place.shard()).prefetch_swarm(place));
     places.iter_mut().for_each(|place| swarms.lock(place.shard()).prefetch_entry(place));
     places.iter_mut().for_each(|place| _ = swarms.lock(place.shard()).prefetch_found(place));
     let announce = |(_, peer, action): &(InfoHash, P, Action)| Announce {

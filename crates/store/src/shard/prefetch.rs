@@ -10,35 +10,29 @@ use crate::swarm::line::{Form, SwarmRow};
 use crate::{Place, sample};
 
 impl<P: Family> Shard<P> {
-    /// Prefetches the line in which the swarm is or would be.
+    /// Prefetches the two lines in which the swarm may be, and notes them in `place`.
     #[inline(always)]
-    pub(crate) fn prefetch_swarm(&self, place: &Place) {
-        self.swarms.prefetch(&self.memory, place.hash);
+    pub(crate) fn prefetch_swarm(&self, place: &mut Place) {
+        place.lines = self.swarms.prefetch(&self.memory, place.hash);
     }
 
-    /// Prefetches the entry of the swarm, and notes its probable location in `place`: only the tag is compared, since
-    /// the rest of the identity is not loaded yet.
+    /// Prefetches the entry of the swarm after `prefetch_swarm`, and notes its probable location in `place`: only the tag
+    /// is compared, since the rest of the identity is not loaded yet.
     #[inline(always)]
     pub(crate) fn prefetch_entry(&self, place: &mut Place) {
-        (place.hint, place.large) = (None, None);
         let id = &place.id;
-        if let Some((at, line)) = self.swarms.find(&self.memory, place.hash, |line| line.candidate(id)) {
+        let found = self.swarms.find_in_lines(&self.memory, place.lines, |line| line.candidate(id));
+        if let Some((at, line)) = found {
             line.prefetch_entry(at.slot());
             place.hint = Some(at);
         }
     }
 
-    /// Prefetches the peers of a small swarm, or the header of a large one, after `prefetch_entry`, and notes the
-    /// location in `place`.
+    /// Prefetches the peers of a small swarm, or the header of a large one, after `prefetch_entry`. If another swarm is at
+    /// the place by now, its peers are prefetched instead: the announce compares the identity anyway.
     #[inline(always)]
     pub(crate) fn prefetch_found(&self, place: &mut Place) {
-        if place.hint.is_none() {
-            return;
-        }
-        let found = self.find(place);
-        let (hint, form) = (found.map(|(at, _)| at), found.map(|(at, line)| line.form(at.slot())));
-        place.hint = hint;
-        match form {
+        match place.hint.and_then(|at| self.form(at)) {
             None | Some(Form::Single { .. }) => {}
             Some(Form::Small { block, class, .. }) => self.memory.prefetch_whole_block(block, class),
             Some(Form::Large { index }) => {

@@ -126,7 +126,7 @@ impl<P: Family, const N: usize, const PAD: usize> SwarmRow<P> for SwarmLine<P, N
 
     #[inline]
     fn candidate(&self, id: &InfoHash) -> Option<usize> {
-        let hits = slots_of_tag(&self.tags, self.len(), info_hash::tag(id));
+        let hits = slots_of_tag(&self.tags, self.len.into(), info_hash::tag(id));
         (hits != 0).then(|| hits.trailing_zeros() as usize)
     }
 

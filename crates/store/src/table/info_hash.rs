@@ -8,6 +8,7 @@ use zerocopy::IntoBytes as _;
 use zerocopy::native_endian::U16;
 
 use crate::hash::{HashKey, word};
+use crate::memory::compare::{GROUP, equal_bits};
 
 const TAG_BYTES: usize = size_of::<U16>();
 
@@ -67,9 +68,13 @@ pub(crate) fn slot_of<const N: usize>(
 #[inline(always)]
 pub(crate) fn slots_of_tag<const N: usize>(tags: &[U16; N], len: usize, tag: U16) -> u32 {
     const { assert!(N < u32::BITS as usize) };
+    let (groups, rest) = tags.as_chunks::<GROUP>();
     let mut hits = 0_u32;
-    for (slot, other) in tags.iter().enumerate() {
-        hits |= u32::from(other.get() == tag.get()) << slot;
+    for (number, group) in groups.iter().enumerate() {
+        hits |= equal_bits(group, tag) << (number * GROUP);
+    }
+    for (slot, other) in rest.iter().enumerate() {
+        hits |= u32::from(*other == tag) << (groups.len() * GROUP + slot);
     }
     hits & ((1 << len) - 1)
 }

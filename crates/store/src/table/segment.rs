@@ -165,8 +165,8 @@ impl<B: Bucket> Lines<B> for InMemory<'_, B> {
 /// Returns the two lines of an entry among `lines` lines. They are equal if there is only one.
 #[inline]
 fn lines_of(mixed: Mixed, salt: Salt, lines: usize) -> [usize; 2] {
-    let [first, second] = mixed.two_below(salt, [lines, lines.max(2) - 1]);
-    [first, if second >= first && lines > 1 { second + 1 } else { second }]
+    let [first, second] = mixed.two_below(salt, [lines, lines - 1]);
+    [first, (second + usize::from(second >= first)).min(lines - 1)]
 }
 
 /// Returns the line of an entry other than `line`.
@@ -248,14 +248,17 @@ impl<B: Bucket> Segment<B> {
         memory.prefetch_in_block::<B>(block, line % B::CHUNK_LINES, bytes);
     }
 
-    /// Prefetches the beginnings of an entry's two lines.
+    /// Prefetches the beginnings of an entry's two lines, and returns the lines. If the segment is empty, its lines may not
+    /// exist.
     #[inline]
-    pub(crate) fn prefetch_lines_of(&self, memory: &Memory, mixed: Mixed) {
-        if self.len > 0 {
-            let [first, second] = self.lines_of(mixed);
-            self.prefetch(memory, first, B::START_BYTES);
-            self.prefetch(memory, second, B::START_BYTES);
+    pub(crate) fn prefetch_lines_of(&self, memory: &Memory, mixed: Mixed) -> [usize; 2] {
+        if self.len == 0 {
+            return [0; 2];
         }
+        let lines @ [first, second] = self.lines_of(mixed);
+        self.prefetch(memory, first, B::START_BYTES);
+        self.prefetch(memory, second, B::START_BYTES);
+        lines
     }
 
     /// Finds an entry. Returns the number of its line, its slot, and the line. `matching` returns the entry's slot in a

@@ -35,7 +35,7 @@ fn work(store: &Store, seed: u8) {
             let mut place = store.v4.locate(&InfoHash([rng.u8(..8); 20]));
             let peer = PeerV4([1, 2, rng.u8(..), rng.u8(..16), 5, 6]);
             let action = [Action::Leech, Action::Seed, Action::Complete, Action::Stop][rng.usize(..4)];
-            store.v4.prefetch_swarm(&place);
+            store.v4.lock(place.shard()).prefetch_swarm(&mut place);
             let announce = Announce { peer, action, peers_wanted: 50 };
             store.v4.lock(place.shard()).prefetch_entry(&mut place);
             store.v4.lock(place.shard()).prefetch_found(&mut place);
