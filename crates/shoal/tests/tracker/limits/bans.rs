@@ -54,6 +54,14 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// Number of /56 of one /48, in each of which a client has an address.
+const CUSTOMERS: u16 = 24;
+
+/// Returns the address of a client in one of these /56.
+fn customer(number: u16) -> String {
+    format!("2001:2:1:{:x}::1", number << 8)
+}
+
 /// Runs a test with addresses of both families for clients.
 fn with_addresses(test: impl FnOnce() + Send) {
     let network = Namespace::new().unwrap();
@@ -62,6 +70,7 @@ fn with_addresses(test: impl FnOnce() + Send) {
     let v6 = ["2001:2::1/128", "2001:2:0:1::1/128", "2001:2:0:2::1/128"];
     v4.iter().for_each(|network| lines += &format!("route add local {network} dev lo\n"));
     v6.iter().for_each(|address| lines += &format!("addr add {address} dev lo nodad\n"));
+    (0..CUSTOMERS).for_each(|number| lines += &format!("addr add {}/128 dev lo nodad\n", customer(number)));
     network.ip(&lines).unwrap();
     network.run(test);
 }
@@ -444,6 +453,22 @@ fn a_full_table_of_bans_loses_the_one_that_ends_first() {
         assert!(bans(&tracker).iter().all(|ban| !ban.starts_with("198.18.1.1/32")));
         wait_until_served(&tracker, ip("198.18.1.1"));
         assert_banned(&tracker, ip("198.18.1.3"));
+    });
+}
+
+#[test]
+fn a_flood_of_ipv6_prefixes_ends_with_a_ban_of_the_site_and_is_bounded() {
+    with_addresses(|| {
+        let tracker = start(&[("SHOAL_BANS_SOURCES_MAX", "4")]);
+        for number in 0..CUSTOMERS {
+            malformed(&tracker, &customer(number));
+        }
+        wait_for_ban(&tracker, "2001:2:1::/48", "malformed_per_min");
+        assert!(bans(&tracker).len() <= 4, "{:?}", bans(&tracker));
+        assert!(tracker.metric("shoal_bans_earned_total", &["cause=\"malformed\""]) > 4);
+        // Its ban holds for those as well whose own bans have made room.
+        assert_banned(&tracker, ip(&customer(0)));
+        assert!(is_served(&tracker, ip("2001:2:0:1::1")) && is_served(&tracker, ip("198.18.1.5")));
     });
 }
 
