@@ -210,7 +210,7 @@ fn old_database(system: u32) -> Vec<u8> {
         ("description", vec![0xe0]),
         ("ip_version", vec![0xa1, 4]),
         ("languages", vec![0x00, 0x04]),
-        ("node_count", vec![0xa1, 1]),
+        ("node_count", vec![0xc1, 1]),
         ("record_size", vec![0xa1, 24]),
     ] {
         database.extend([text(key), value].concat());
