@@ -54,7 +54,7 @@ fn main() {
         println!("announce/http/none  {none:8.1} instructions");
         println!("announce/http/rules {rules:8.1} instructions, {:.4} times as many", rules / none);
     } else {
-        NAMES.map(|name| run(name, 100));
+        NAMES.iter().for_each(|name| run(name, 100));
     }
 }
 

@@ -83,7 +83,8 @@ impl HostPattern {
             return address(name) == Some(ip);
         }
         if !self.is_below {
-            return name.eq_ignore_ascii_case(self.name.as_bytes());
+            // Most clients send it in lower case, and whole words are compared sooner than single letters.
+            return name == self.name.as_bytes() || name.eq_ignore_ascii_case(self.name.as_bytes());
         }
         let Some(above) = name.len().checked_sub(self.name.len() + 1) else { return false };
         above > 0 && name[above] == b'.' && name[above + 1..].eq_ignore_ascii_case(self.name.as_bytes())
@@ -99,8 +100,8 @@ fn address(name: &[u8]) -> Option<Ipv6Addr> {
 /// than a name may be.
 pub(super) fn host_name(host: &[u8]) -> Option<&[u8]> {
     // `[2001:db8::1]:80` has colons in its name.
-    let port_at = host.iter().rposition(|&byte| byte == b':').filter(|at| !host[*at..].contains(&b']'));
-    let name = port_at.map_or(host, |at| &host[..at]);
+    let end = host.iter().rposition(|&byte| matches!(byte, b':' | b']')).filter(|at| host[*at] == b':');
+    let name = end.map_or(host, |at| &host[..at]);
     let name = name.strip_suffix(b".").unwrap_or(name);
     (name.len() <= HOST_BYTES_MAX).then_some(name)
 }
