@@ -231,7 +231,10 @@ fn an_ancient_database_applies_with_a_warning_and_a_reload_keeps_what_a_damaged_
     configure("\"as 64512 refuse\"");
     let tracker = Tracker::start_with_path(&file, &[NONE_EXEMPT, NO_JITTER]);
     let log = tracker.log();
-    assert!(log.contains("a table of access.geoip is old; networks have changed their owners since"), "{log}");
+    assert!(
+        log.contains("a table of access.geoip is old; networks have changed their owners since"),
+        "{log}"
+    );
     let client = Client::new(tracker.udp[0]);
     let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
     assert_eq!(client.refusal(&packet), "your network is not served by this tracker");
