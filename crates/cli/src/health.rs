@@ -33,7 +33,7 @@ pub struct Health {
 /// The text that `shoal health --help` prints after the arguments.
 const HELP: &str = "\
 Exit codes: 0 every worker responds, 1 one does not or there is no tracker, 2 the arguments are invalid. A tracker that \
-drains or joins a cluster is healthy, and a line says so.
+drains, joins a cluster or has a pause is healthy, and a line says so.
 
 Examples:
   shoal health
@@ -83,8 +83,17 @@ fn findings(client: &ControlClient) -> Result<Vec<Finding>, ClientError> {
             "look at the disk or the network file system of the files; clients are served meanwhile",
         ));
     }
+    findings.extend(pause(&health));
     findings.extend(unready(&state(client, "/health/ready")?));
     Ok(findings)
+}
+
+/// Returns what is paused, if anything is. Earlier versions do not tell.
+fn pause(health: &Value) -> Option<Finding> {
+    let paused: Vec<&str> = health["paused"].as_array()?.iter().filter_map(Value::as_str).collect();
+    let found = format!("paused, so that their clients are refused: {}", paused.join(", "));
+    let action = "see why: shoal ctl pause --status; serve them again: shoal ctl resume";
+    (!paused.is_empty()).then(|| Finding::advice("pause", found, action))
 }
 
 /// Returns why the tracker wants no new clients, if it is so.
@@ -116,6 +125,14 @@ mod tests {
 
     use super::*;
     use crate::finding::Level;
+
+    #[test]
+    fn a_pause_is_named_and_the_tracker_is_healthy() {
+        assert!(pause(&json!({ "healthy": true })).is_none() && pause(&json!({ "paused": [] })).is_none());
+        let finding = pause(&json!({ "paused": ["udp v6", "http v6"] })).unwrap();
+        assert_eq!((finding.level, finding.subject), (Level::Advice, "pause"));
+        assert!(finding.found.ends_with(": udp v6, http v6"), "{}", finding.found);
+    }
 
     #[test]
     fn a_tracker_that_wants_no_new_clients_is_named() {

@@ -202,7 +202,8 @@ fn certificates_are_kept(config: &Config) -> Option<Conflict> {
 }
 
 fn domains_are_names(config: &Config) -> Option<Conflict> {
-    let is_wrong = |name: &str| !name.contains('.') || name.contains('_') || name.parse::<Ipv4Addr>().is_ok();
+    let is_wrong =
+        |name: &str| !name.contains('.') || name.contains(['_', '[']) || name.parse::<Ipv4Addr>().is_ok();
     let domain = config.acme.domains.iter().find(|domain| is_wrong(domain.as_str()))?;
     let fault =
         format!("no certificate has the name {domain}; accepts host names such as \"tracker.example\"");

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Sources;
 use crate::last_day::Mark;
 use crate::pause::{PausedPart, paused};
+use shoal_runtime::lists::bans::Ban;
 
 /// The state of the control plane that the new process continues with.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -16,12 +17,15 @@ pub struct Carried {
     pub paused: Vec<PausedPart>,
     /// The counts of the last day.
     pub last_day: Vec<Mark>,
+    /// The bans that the file may lack, or that were set after the new process had read it.
+    pub bans: Vec<Ban>,
 }
 
 impl Carried {
-    /// Returns the present state.
-    pub fn of(sources: &Sources) -> Self {
+    /// Returns the present state, with the bans since a moment.
+    pub fn of(sources: &Sources, bans_since_unix_s: u64) -> Self {
         let last_day = sources.last_day.lock().carried(&sources.day_counts());
-        Self { paused: paused(&sources.live.latest().policy), last_day }
+        let bans = sources.list_control.bans_since(bans_since_unix_s);
+        Self { paused: paused(&sources.live.latest().policy), last_day, bans }
     }
 }

@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::problem::JSON;
 use super::{Control, Sources};
+use crate::pause;
 use shoal_runtime::clock;
 use shoal_runtime::heartbeat::Heartbeat;
 
@@ -34,6 +35,8 @@ pub(crate) struct Health {
     /// The threads that have been reading files of the operator for more than a minute: "lists", "token-keys". Clients are served
     /// meanwhile, and a new process would read the same files, so the tracker stays healthy. Changes of these files wait.
     silent_readers: Vec<&'static str>,
+    /// The protocols and address families that the operator has paused, such as "udp v6".
+    paused: Vec<String>,
 }
 
 /// Why no new clients may come.
@@ -95,7 +98,8 @@ async fn told(sources: &Sources) -> Response {
     let silent_readers =
         readers.into_iter().filter(|(_, reader)| reader.is_silent(now_ms)).map(|(name, _)| name);
     let silent_readers = silent_readers.collect();
-    json(status, &Health { healthy, workers: heartbeats.len(), silent_workers, silent_readers })
+    let paused = pause::names(&sources.live.latest().policy);
+    json(status, &Health { healthy, workers: heartbeats.len(), silent_workers, silent_readers, paused })
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response {

@@ -76,6 +76,12 @@ pub fn paused(policy: &Policy) -> Vec<PausedPart> {
     parts.map(|(part, pause)| PausedPart::new(part, pause)).collect()
 }
 
+/// Returns the names of the paused parts, such as `udp v6`.
+pub fn names(policy: &Policy) -> Vec<String> {
+    let parts = policy.suspension().into_iter().flat_map(Suspension::paused);
+    parts.map(|(part, _)| format!("{} {}", part.protocol.name(), part.family.name())).collect()
+}
+
 /// Returns the policy with these parts paused, and no others.
 #[must_use]
 pub fn pausing(policy: Policy, paused: &[PausedPart]) -> Policy {
@@ -169,6 +175,7 @@ mod tests {
         let parts = [part("udp", "v6", false), part("webtorrent", "v4", true)];
         let policy = pausing(Policy::default(), &parts);
         assert_eq!(paused(&policy), parts);
+        assert_eq!(names(&policy), ["udp v6", "webtorrent v4"]);
         assert_eq!(paused(&pausing(policy, &parts[1..])), parts[1..]);
     }
 

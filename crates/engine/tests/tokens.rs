@@ -15,6 +15,7 @@ use shoal_engine::pace::Pace;
 use shoal_engine::policy::{Policy, Protocol, Request, ScrapeRequest, Torrents};
 use shoal_engine::refusal::Refusal;
 use shoal_engine::tokens::{Shown, SocketToken, TokenMemory, Tokens};
+use shoal_engine::watch::{Cause, Watch};
 use shoal_testkit::tokens::{Issuer, encode, jwks, message};
 use shoal_wire::udp::Options;
 
@@ -60,7 +61,7 @@ fn token(number: u64) -> String {
 /// Returns a token with a wrong signature.
 fn forged(number: u64) -> String {
     let header = json!({ "alg": "EdDSA", "kid": "ed" });
-    let message = message(&header, &json!({ "exp": NOW_S + 60, "jti": number }));
+    let message = message(&header, &json!({ "exp": NOW_S + 86_400, "jti": number }));
     format!("{message}.{}", encode(&[7; 64]))
 }
 
@@ -351,6 +352,29 @@ fn a_source_of_wrong_signatures_is_refused_and_harms_no_other() {
     assert_eq!(with(&policy, 1, &known, at(0)), Ok(()), "with a known token it does not");
     assert_eq!(with(&policy, 2, &token(2), at(0)), Ok(()));
     assert_eq!(with(&policy, 1, &token(3), at(1)), Ok(()), "and it recovers");
+}
+
+#[test]
+fn a_source_that_goes_on_with_wrong_signatures_earns_a_ban_by_default() {
+    let policy = usual();
+    let sources = Arc::clone(policy.sources().unwrap());
+    let policy = policy.with_watch(Watch::of(&Config::default(), &sources));
+    let mut number = 0;
+    let mut show = |client: u8, second: u64| {
+        number += 1;
+        with(&policy, client, &forged(number), at(second)).unwrap_err()
+    };
+    // The clients of one source show a hundred tokens each quarter of an hour.
+    for second in (0..7200).step_by(900) {
+        let refused: Vec<Refusal> = (0..100).map(|_| show(1, second)).collect();
+        assert_eq!([refused[29], refused[30]], [Refusal::TokenBadSignature, Refusal::TokenSourceLimited]);
+    }
+    assert_eq!(sources.take_suspects(), []);
+    // Another one shows three a second.
+    (0..180 * 3).for_each(|number| drop(show(2, 8000 + number / 3)));
+    let suspects = sources.take_suspects();
+    assert!(!suspects.is_empty());
+    assert!(suspects.iter().all(|suspect| (suspect.ip, suspect.cause) == (ip(2), Cause::BadToken)));
 }
 
 #[test]

@@ -146,7 +146,7 @@ impl Lists {
         self.networks_allow.configure(&access.networks_allow);
         self.networks_deny.configure(&access.networks_deny);
         if self.build.named.replace(NamedNetworks::of(&access.rules)) {
-            self.geoip = List::new(GEOIP);
+            self.geoip.forget_times();
             self.fetches.forget(GEOIP);
         }
         self.geoip.configure(&access.geoip);
@@ -250,7 +250,7 @@ impl Lists {
         if changes.networks {
             let bans = self.bans.networks().chain(self.shared.bans.networks());
             let lists = (&self.networks_allow, &self.networks_deny, &self.geoip);
-            rules.networks = owners::table(lists, bans, &self.access).map(Arc::new);
+            rules.networks = owners::table(lists, bans, &self.access, &self.build.named.get()).map(Arc::new);
         }
         if changes.networks || changes.earned {
             let next_end = self.bans.next_end().min(self.shared.bans.next_end());

@@ -366,7 +366,7 @@ impl HttpHandler {
         {
             return decision;
         }
-        let headers = self.responder.match_headers(|| (request.host(), request.header("user-agent").next()));
+        let headers = self.responder.match_headers(|| (request.host(), request.header("User-Agent").next()));
         let websocket = self.upgrades.then_some(&self.settings.websocket);
         match upgrade::decide(websocket, request, || self.client(session, request)) {
             Upgrade::NotRequested => {}

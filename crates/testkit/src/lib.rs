@@ -14,6 +14,7 @@
 //! | [`interop`] | real BitTorrent clients, browsers and proxies, and the scenarios in which they meet a tracker |
 //! | [`web_server`] | a web server that misbehaves on demand |
 //! | [`allocator`] | an allocator that counts |
+//! | [`callgrind`] | instructions of a benchmark |
 //! | [`tokens`] | an issuer of tokens |
 //! | [`nats`] | real NATS servers |
 //! | [`pebble`] | a real ACME certificate authority |
@@ -22,6 +23,7 @@
 #![deny(unsafe_code)]
 
 pub mod allocator;
+pub mod callgrind;
 pub mod client;
 pub mod container;
 pub mod debian;

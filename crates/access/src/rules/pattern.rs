@@ -2,6 +2,8 @@
 //!
 //! Both compare without regard to case, and look at a bounded part of the text.
 
+use core::net::Ipv6Addr;
+
 /// Maximum length of a pattern in bytes.
 const PATTERN_BYTES_MAX: usize = 200;
 
@@ -24,6 +26,8 @@ pub struct Glob {
 pub struct HostPattern {
     /// The name in lower case, without a dot at the end.
     name: Box<str>,
+    /// The address, if the name is an IPv6 address in brackets. An address has more than one form.
+    ip: Option<Ipv6Addr>,
     /// Whether the names below it are meant (`*.name`), and not the name itself.
     is_below: bool,
 }
@@ -68,30 +72,36 @@ impl HostPattern {
         let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
         let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         let is_label = |label: &str| !label.is_empty() && label.bytes().all(is_name_byte);
-        let is_v6 = name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'))
-            .is_some_and(|ip| ip.parse::<core::net::Ipv6Addr>().is_ok());
-        let is_name = name.split('.').all(is_label) || (is_v6 && !is_below);
-        (name.len() <= HOST_BYTES_MAX && is_name).then(|| Self { name: name.into(), is_below })
+        let ip = address(name.as_bytes());
+        let is_name = name.split('.').all(is_label) || (ip.is_some() && !is_below);
+        (name.len() <= HOST_BYTES_MAX && is_name).then(|| Self { name: name.into(), ip, is_below })
     }
 
     /// Returns whether a [name](host_name) matches.
     pub(super) fn matches(&self, name: &[u8]) -> bool {
+        if let Some(ip) = self.ip {
+            return address(name) == Some(ip);
+        }
         if !self.is_below {
-            return name.eq_ignore_ascii_case(self.name.as_bytes());
+            // Most clients send it in lower case, and whole words are compared sooner than single letters.
+            return name == self.name.as_bytes() || name.eq_ignore_ascii_case(self.name.as_bytes());
         }
         let Some(above) = name.len().checked_sub(self.name.len() + 1) else { return false };
         above > 0 && name[above] == b'.' && name[above + 1..].eq_ignore_ascii_case(self.name.as_bytes())
     }
 }
 
+/// Returns the IPv6 address in brackets.
+fn address(name: &[u8]) -> Option<Ipv6Addr> {
+    core::str::from_utf8(name.strip_prefix(b"[")?.strip_suffix(b"]")?).ok()?.parse().ok()
+}
+
 /// Returns the name in a `Host` field: without the port, and without a dot at the end. Returns `None` if it is longer
 /// than a name may be.
 pub(super) fn host_name(host: &[u8]) -> Option<&[u8]> {
     // `[2001:db8::1]:80` has colons in its name.
-    let port_at = host.iter().rposition(|&byte| byte == b':').filter(|at| !host[*at..].contains(&b']'));
-    let name = port_at.map_or(host, |at| &host[..at]);
+    let end = host.iter().rposition(|&byte| matches!(byte, b':' | b']')).filter(|at| host[*at] == b':');
+    let name = end.map_or(host, |at| &host[..at]);
     let name = name.strip_suffix(b".").unwrap_or(name);
     (name.len() <= HOST_BYTES_MAX).then_some(name)
 }
@@ -137,7 +147,12 @@ mod tests {
             assert!(!matches("*.old.example", host) && !matches("other.example", host), "{host}");
         }
         assert!(matches("*.old.example", "a.b.OLD.example.:1") && !matches("*.old.example", "xold.example"));
-        assert!(matches("[2001:db8::1]", "[2001:DB8::1]:80") && matches("[2001:db8::1]", "[2001:db8::1]"));
+        for host in ["[2001:DB8::1]:80", "[2001:db8::1]", "[2001:db8:0:0::1]", "[2001:0db8::0.0.0.1]:6969"] {
+            assert!(matches("[2001:db8::1]", host) && matches("[2001:DB8:0::1]", host), "{host}");
+        }
+        for host in ["[2001:db8::2]", "2001:db8::1", "[2001:db8::1", "[]", "[]:80"] {
+            assert!(!matches("[2001:db8::1]", host), "{host}");
+        }
         assert!(matches("192.0.2.1", "192.0.2.1:80"));
         assert!(!matches("old.example", "") && !matches("old.example", ":") && !matches("old.example", "."));
         assert_eq!(host_name(&[b'a'; HOST_BYTES_MAX + 1]), None);

@@ -295,6 +295,19 @@ impl NamedNetworks {
         of_system.into_iter().chain(of_country).min()
     }
 
+    /// Returns, for each number of a rule in `former` rules, the number of the first rule about the same autonomous system or
+    /// country, if there is one.
+    pub fn renumbering(&self, former: &Self) -> [Option<u8>; 256] {
+        let mut numbers = [None; 256];
+        for (system, number) in &former.systems {
+            numbers[usize::from(*number)] = find(&self.systems, system);
+        }
+        for (country, number) in &former.countries {
+            numbers[usize::from(*number)] = find(&self.countries, country);
+        }
+        numbers
+    }
+
     /// Returns the networks that rules name themselves, with the numbers of the rules.
     pub fn networks(rules: &[Rule]) -> impl Iterator<Item = (Network, u8)> {
         (0_u8..).zip(rules.iter().take(RULES_MAX)).filter_map(|(number, rule)| match rule.subject {
@@ -438,5 +451,16 @@ mod tests {
         ] {
             assert_eq!(named.rule_of(system, country), expected);
         }
+    }
+
+    #[test]
+    fn rules_about_the_same_owner_are_found_after_a_change() {
+        let named = |rules: &[&str]| {
+            NamedNetworks::of(&rules.iter().map(|rule| rule.parse().unwrap()).collect::<Vec<Rule>>())
+        };
+        let former = named(&["as 1 drop", "country ZZ drop", "as 2 drop", "as 1 serve"]);
+        let numbers = named(&["user-agent x drop", "country ZZ serve", "as 1 refuse"]).renumbering(&former);
+        assert_eq!(numbers[..4], [Some(2), Some(1), None, None]);
+        assert_eq!(former.renumbering(&former)[..4], [Some(0), Some(1), Some(2), None]);
     }
 }

@@ -30,8 +30,9 @@ settings! {
         /// Maximum number of requests for each minute that cannot be understood.
         malformed_per_min: u32 = 1000, in 0..=1_000_000 => Reload;
 
-        /// Maximum number of tokens with a wrong signature for each minute.
-        bad_tokens_per_min: u32 = 1000, in 0..=1_000_000 => Reload;
+        /// Maximum number of tokens with a wrong signature for each minute. From the thirtieth on, a source has one signature a
+        /// second verified, so no source can exceed 60. With 50, it shows them for two minutes without a pause.
+        bad_tokens_per_min: u32 = 50, in 0..=59 => Reload;
 
         /// Maximum number of swarms that a source's peers enter for each hour. 5,000 clients with 50 torrents each enter
         /// 250,000 after a restart of the tracker.

@@ -160,7 +160,7 @@ list!(
 
 list!(
     HostName,
-    "a list such as \"tracker.example\", \"shoal\" or \"*\"",
+    "a list such as \"tracker.example\", \"[2001:db8::1]\" or \"*\"",
     HostName::parse,
     HostName::to_string
 );

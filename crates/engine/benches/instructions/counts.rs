@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::path::Path;
+use std::process::{Command, ExitCode};
 use std::{env, fs};
 
 use serde_json::{Value, json};
+use shoal_testkit::callgrind;
 
 /// A case fails if its count is above the accepted one by more than this share.
 const RISE_MAX: f64 = 0.03;
@@ -34,7 +35,7 @@ pub(crate) fn compare(
     let is_comparable = compiler == accepted.compiler;
     let mut above = Vec::new();
     for case in cases {
-        let count = count(case)?;
+        let count = callgrind::count(case, "measured_serve")?;
         let known = accepted.counts.get(case).copied();
         let change = known.map(|known| count / known - 1.0);
         if json {
@@ -76,50 +77,10 @@ pub(crate) fn compare(
     Ok(ExitCode::FAILURE)
 }
 
-/// Returns the instructions of a reply, counted in another process of this program.
-fn count(case: &str) -> Result<f64> {
-    let out = Scratch::new();
-    let mut callgrind = Command::new("valgrind");
-    callgrind.args(["--tool=callgrind", "--quiet", "--toggle-collect=*measured_serve*"]);
-    callgrind.arg(format!("--callgrind-out-file={}", out.0.display()));
-    callgrind.arg(env::current_exe()?).args(["--child", case]).stdin(Stdio::null()).stderr(Stdio::inherit());
-    let output = callgrind.output().map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => "valgrind is missing; `cargo xtask setup` installs it".into(),
-        _ => format!("cannot run valgrind: {error}"),
-    })?;
-    if !output.status.success() {
-        return Err(format!("{case}: callgrind failed ({})", output.status).into());
-    }
-    let replies: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
-    let profile = fs::read_to_string(&out.0)?;
-    let totals = profile.lines().find_map(|line| line.strip_prefix("totals: "));
-    let instructions: f64 = totals.ok_or("callgrind has written no total")?.trim().parse()?;
-    if instructions == 0.0 {
-        return Err("callgrind has not found the measured function".into());
-    }
-    Ok(instructions / replies)
-}
-
 /// Returns the version of the compiler and the architecture, on which the counts depend.
 fn compiler() -> Result<String> {
     let output = Command::new("rustc").arg("--version").output()?;
     Ok(format!("{}, {}", String::from_utf8(output.stdout)?.trim(), env::consts::ARCH))
-}
-
-/// A file that is removed in the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        Self(env::temp_dir().join(format!("shoal-instructions-{}", std::process::id())))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // If it cannot be removed, it stays in the directory for temporary files.
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 impl Accepted {

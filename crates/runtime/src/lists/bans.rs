@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -85,6 +86,17 @@ pub(super) struct Bans {
     fault: Option<String>,
     /// Whether the log says already that bans which sources have earned cannot be written.
     has_failed: bool,
+    /// Held by the one thread that changes the file, from before it looks at the bans until they are on the disk. It may take
+    /// the lock of the lists meanwhile, but nothing that holds that lock may wait for this one: a disk can be slow.
+    writer: Arc<Mutex<()>>,
+}
+
+/// All bans, as a thread writes them without the lock of the lists.
+pub(super) struct Writing {
+    file: PathBuf,
+    text: String,
+    /// The bans of operators in the text.
+    bans: Vec<Ban>,
 }
 
 /// Returns the network in a text, or what is wrong with it.
@@ -180,55 +192,92 @@ impl Bans {
         self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
     }
 
-    /// Sets a ban, in place of an earlier one of the same network.
-    pub(super) fn set(&mut self, ban: Ban) -> Result<(), BanError> {
-        let mut bans: Vec<Ban> =
-            self.bans.iter().filter(|other| other.network != ban.network).cloned().collect();
+    /// Adds bans that the file may lack.
+    pub(super) fn add_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
+        let (automatic, others): (Vec<Ban>, Vec<Ban>) = bans.into_iter().partition(is_automatic);
+        self.automatic.is_unwritten |= !automatic.is_empty();
+        self.automatic.add_all(automatic, now_unix_s);
+        self.bans.retain(|ban| others.iter().all(|other| other.network != ban.network));
+        self.bans.extend(others);
+    }
+
+    /// Returns the lock to hold while the file is changed.
+    pub(super) fn writer(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.writer)
+    }
+
+    /// Returns all bans of operators with another one, in place of an earlier one of the same network.
+    pub(super) fn with(&self, ban: Ban) -> Result<Vec<Ban>, BanError> {
+        let others = self.bans.iter().filter(|other| other.network != ban.network);
+        let mut bans: Vec<Ban> = others.cloned().collect();
         if bans.len() >= BANS_MAX {
             return Err(BanError::TooMany);
         }
         bans.push(ban);
-        self.replace(bans)
+        Ok(bans)
     }
 
-    /// Lifts the ban of a network. Returns it, if there was one.
-    pub(super) fn lift(&mut self, network: &IpNet) -> Result<Option<Ban>, BanError> {
-        let (lifted, rest): (Vec<Ban>, Vec<Ban>) =
-            self.bans.iter().cloned().partition(|ban| ban.network == *network);
-        if !lifted.is_empty() {
-            self.replace(rest)?;
-        }
-        Ok(lifted.into_iter().next())
+    /// Returns the bans of operators of a network, and all others.
+    pub(super) fn without(&self, network: &IpNet) -> (Vec<Ban>, Vec<Ban>) {
+        self.bans.iter().cloned().partition(|ban| ban.network == *network)
     }
 
-    /// Replaces all bans, first in the file.
-    fn replace(&mut self, bans: Vec<Ban>) -> Result<(), BanError> {
-        let file = self.file.as_deref().ok_or(BanError::NoFile)?;
+    /// Begins to replace the bans of operators. The result is to be [written](Writing::write), and then
+    /// [adopted](Self::adopt).
+    pub(super) fn replacing(&self, bans: Vec<Ban>) -> Result<Writing, BanError> {
+        let file = self.file.clone().ok_or(BanError::NoFile)?;
         if let Some(fault) = &self.fault {
             return Err(BanError::File(format!("{} cannot be read: {fault}", file.display())));
         }
-        write(file, bans.iter().chain(self.automatic.all()))
-            .map_err(|error| BanError::File(format!("{} cannot be written: {error}", file.display())))?;
-        self.bans = bans;
-        (self.automatic.is_unwritten, self.has_failed) = (false, false);
+        let text = text(bans.iter().chain(self.automatic.all()));
+        Ok(Writing { file, text, bans })
+    }
+
+    /// Adopts bans that have been written.
+    pub(super) fn adopt(&mut self, writing: Writing) -> Result<(), BanError> {
+        if self.file.as_ref() != Some(&writing.file) {
+            let file = writing.file.display();
+            return Err(BanError::File(format!("{file} is no longer access.bans_file; try again")));
+        }
+        self.bans = writing.bans;
         Ok(())
     }
 
-    /// Writes the bans that sources have earned since the last time, if there is a file. After a failure, the next call tries
-    /// again.
-    pub(super) fn write_automatic(&mut self) {
-        if !self.automatic.is_unwritten || self.file.is_none() || self.fault.is_some() {
-            return;
+    /// Begins to write the bans that sources have earned since the last time, if there is a file. The caller reports the
+    /// outcome to [`end_writing_earned`](Self::end_writing_earned).
+    pub(super) fn writing_earned(&mut self) -> Option<Writing> {
+        if !self.automatic.is_unwritten {
+            return None;
         }
-        if let Err(BanError::File(error)) = self.replace(self.bans.clone())
-            && !self.has_failed
-        {
+        let writing = self.replacing(self.bans.clone()).ok()?;
+        // What changes from now on is not in the text.
+        self.automatic.is_unwritten = false;
+        Some(writing)
+    }
+
+    /// Notes whether the bans that sources have earned are on the disk. After a failure, the next attempt writes them.
+    pub(super) fn end_writing_earned(&mut self, written: Result<(), BanError>) {
+        let Err(BanError::File(error)) = written else {
+            self.has_failed = false;
+            return;
+        };
+        self.automatic.is_unwritten = true;
+        if !self.has_failed {
             self.has_failed = true;
             tracing::warn!(
                 error,
                 "the bans that sources have earned are lost with a restart until they can be written"
             );
         }
+    }
+}
+
+impl Writing {
+    /// Replaces the content of the file. It is on the disk when this returns.
+    pub(super) fn write(&self) -> Result<(), BanError> {
+        let write = |mut new: fs::File| new.write_all(self.text.as_bytes()).map(|()| (new, ()));
+        replace_file::replace(&self.file, FILE_MODE, write)
+            .map_err(|error| BanError::File(format!("{} cannot be written: {error}", self.file.display())))
     }
 }
 
@@ -257,14 +306,15 @@ const FILE_BYTES_MAX: u64 = 256 << 20;
 /// The mode of the file: reasons may name cases, which not every user of the machine may read.
 const FILE_MODE: u32 = 0o640;
 
-/// Replaces the content of the file by these bans.
-fn write<'b>(file: &Path, bans: impl Iterator<Item = &'b Ban>) -> io::Result<()> {
+/// Returns the content of the file with these bans.
+fn text<'b>(bans: impl Iterator<Item = &'b Ban>) -> String {
     let mut text = String::new();
     for ban in bans {
-        text.push_str(&serde_json::to_string(ban)?);
+        // A ban consists of texts and numbers, so that JSON has a form for it.
+        text.extend(serde_json::to_string(ban));
         text.push('\n');
     }
-    replace_file::replace(file, FILE_MODE, |mut new| new.write_all(text.as_bytes()).map(|()| (new, ())))
+    text
 }
 
 #[cfg(test)]
@@ -274,6 +324,24 @@ mod tests {
     fn ban(network: &str, until_unix_s: Option<u64>) -> Ban {
         let network = parse_network(network).unwrap();
         Ban { network, reason: "floods".to_owned(), by: "kim".to_owned(), since_unix_s: 1, until_unix_s }
+    }
+
+    impl Bans {
+        fn replace(&mut self, bans: Vec<Ban>) -> Result<(), BanError> {
+            let writing = self.replacing(bans)?;
+            writing.write()?;
+            self.adopt(writing)
+        }
+
+        fn set(&mut self, ban: Ban) -> Result<(), BanError> {
+            let bans = self.with(ban)?;
+            self.replace(bans)
+        }
+
+        fn write_earned(&mut self) {
+            let written = self.writing_earned().expect("some are not written").write();
+            self.end_writing_earned(written);
+        }
     }
 
     #[test]
@@ -293,8 +361,9 @@ mod tests {
         assert_eq!(again.of(ip, 10).unwrap().until_unix_s, Some(100));
         assert_eq!([49, 50, 100].map(|now_s| again.expire(now_s).networks), [false, true, true]);
         assert_eq!((again.of(ip, 100), again.all().len(), again.next_end()), (None, 1, u64::MAX));
-        assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()).unwrap().unwrap().by, "kim");
-        assert_eq!(again.lift(&parse_network("2001:db8::/32").unwrap()), Ok(None));
+        let (lifted, rest) = again.without(&parse_network("2001:db8::/32").unwrap());
+        assert_eq!((&*lifted[0].by, rest.len()), ("kim", 0));
+        again.replace(rest).unwrap();
         let mut later = Bans::default();
         later.configure(Some(&file), 10);
         assert!(later.all().is_empty());
@@ -321,12 +390,44 @@ mod tests {
         let earned = Ban { by: automatic::BY.to_owned(), ..ban("192.0.2.1", Some(100)) };
         bans.automatic.add_all(vec![earned], 10);
         bans.automatic.is_unwritten = true;
-        bans.write_automatic();
+        bans.write_earned();
         assert!(bans.automatic.is_unwritten && bans.has_failed);
         fs::create_dir(&folder).unwrap();
-        bans.write_automatic();
+        bans.write_earned();
         assert!(!bans.automatic.is_unwritten && !bans.has_failed);
         assert_eq!(read(&file).unwrap().len(), 1);
+        assert!(bans.writing_earned().is_none());
+    }
+
+    #[test]
+    fn a_ban_that_is_earned_while_the_file_is_written_is_written_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("bans");
+        let mut bans = Bans::default();
+        bans.configure(Some(&file), 10);
+        let earned = |ip: &str| Ban { by: automatic::BY.to_owned(), ..ban(ip, Some(100)) };
+        bans.automatic.add_all(vec![earned("192.0.2.1")], 10);
+        bans.automatic.is_unwritten = true;
+        let writing = bans.writing_earned().unwrap();
+        bans.automatic.add_all(vec![earned("192.0.2.2")], 10);
+        bans.automatic.is_unwritten = true;
+        bans.end_writing_earned(writing.write());
+        assert_eq!(read(&file).unwrap().len(), 1);
+        bans.write_earned();
+        assert_eq!(read(&file).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_ban_that_was_written_to_a_former_file_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let [former, present] = ["former", "present"].map(|name| directory.path().join(name));
+        let mut bans = Bans::default();
+        bans.configure(Some(&former), 10);
+        let writing = bans.replacing(bans.with(ban("192.0.2.1", None)).unwrap()).unwrap();
+        writing.write().unwrap();
+        bans.configure(Some(&present), 10);
+        assert!(matches!(bans.adopt(writing), Err(BanError::File(error)) if error.contains("try again")));
+        assert_eq!(bans.all(), []);
     }
 
     #[test]

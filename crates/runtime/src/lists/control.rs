@@ -170,7 +170,7 @@ impl ListControl {
         if let Some(shared) = self.shared() {
             return Ok(shared.ban(&ban)?);
         }
-        self.change_bans(|bans| Ok((bans.set(ban)?, true)))
+        self.change_bans(|bans| bans.with(ban))
     }
 
     /// Lifts the ban of a network everywhere, and for an address all bans that sources at it have earned. Returns the one
@@ -186,7 +186,13 @@ impl ListControl {
         lifted.extend(self.lift_earned(|bans| bans.lift(&networks, clock::unix_s())));
         let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
         if is_local {
-            lifted.extend(self.change_bans(|bans| bans.lift(network).map(|lifted| (lifted, true)))?);
+            let mut local = Vec::new();
+            self.change_bans(|bans| {
+                let (of_network, others) = bans.without(network);
+                local = of_network;
+                Ok(others)
+            })?;
+            lifted.append(&mut local);
         }
         Ok(lifted.into_iter().max_by_key(|ban| ban.until_unix_s.unwrap_or(u64::MAX)))
     }
@@ -220,9 +226,44 @@ impl ListControl {
         Ok(lifted.len())
     }
 
-    /// Writes the bans that sources have earned since the last time. The tracker does so when it stops.
-    pub fn write_bans(&self) {
-        self.lock().bans.write_automatic();
+    /// Bans the sources that have earned it since the last look, and writes all bans. The tracker does so when it stops.
+    pub fn settle_bans(&self) {
+        self.change_by_time(&self.take_suspects());
+        self.write_earned();
+    }
+
+    /// Writes the bans that sources have earned since the last time.
+    fn write_earned(&self) {
+        let writer = self.lock().bans.writer();
+        let _writing = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writing = self.lock().bans.writing_earned();
+        if let Some(writing) = writing {
+            let written = writing.write();
+            self.lock().bans.end_writing_earned(written);
+        }
+    }
+
+    /// Returns the bans that this tracker has set since a moment and that apply, or none while the lists are being read.
+    pub fn bans_since(&self, since_unix_s: u64) -> Vec<Ban> {
+        let Ok(lists) = self.lists.try_lock() else { return Vec::new() };
+        let bans = lists.bans.all().iter().chain(lists.bans.automatic.active(clock::unix_s()));
+        bans.filter(|ban| ban.since_unix_s >= since_unix_s).cloned().collect()
+    }
+
+    /// Adopts bans of the process that this one replaces.
+    pub fn adopt_bans(&self, bans: Vec<Ban>) {
+        apply_changes(&self.lists, &self.publisher, |lists| {
+            let changes =
+                Changes { networks: !bans.is_empty(), earned: !bans.is_empty(), ..Changes::default() };
+            lists.bans.add_all(bans, clock::unix_s());
+            changes
+        });
+    }
+
+    /// Returns the sources that have earned a ban since the last call.
+    fn take_suspects(&self) -> Vec<Suspect> {
+        let live = self.publisher.live.latest();
+        live.policy.sources().map(|sources| sources.take_suspects()).unwrap_or_default()
     }
 
     /// Makes the source of a lifted ban begin anew.
@@ -238,29 +279,37 @@ impl ListControl {
         let lists = self.clone();
         let next_end = tokio::task::spawn_blocking(move || Arc::clone(&lists.lock().next_ban_end)).await;
         let Ok(next_end) = next_end else { return };
-        let mut sharing: Option<JoinHandle<()>> = None;
+        let (mut writing, mut sharing) = (None, None);
         for look in 1_u64.. {
             tokio::time::sleep(BANS_LOOK_EVERY).await;
-            let sources = self.publisher.live.latest().policy.sources().map(Arc::clone);
-            let suspects = sources.map(|sources| sources.take_suspects()).unwrap_or_default();
-            let writes = look.is_multiple_of(LOOKS_PER_WRITE);
-            if next_end.load(Ordering::Relaxed) > clock::unix_s() && suspects.is_empty() && !writes {
+            // A slow disk or a slow NATS server delays no ban here. Bans that are set meanwhile are written later, and not
+            // shared.
+            if look.is_multiple_of(LOOKS_PER_WRITE) {
+                self.start(&mut writing, Self::write_earned);
+            }
+            let suspects = self.take_suspects();
+            if next_end.load(Ordering::Relaxed) > clock::unix_s() && suspects.is_empty() {
                 continue;
             }
             let lists = self.clone();
-            let bans = tokio::task::spawn_blocking(move || lists.change_by_time(&suspects, writes)).await;
+            let bans = tokio::task::spawn_blocking(move || lists.change_by_time(&suspects)).await;
             let bans = bans.unwrap_or_default();
-            // A slow NATS server delays no ban here. Bans that are set meanwhile are not shared.
-            if !bans.is_empty() && sharing.as_ref().is_none_or(JoinHandle::is_finished) {
-                let lists = self.clone();
-                sharing = Some(tokio::task::spawn_blocking(move || lists.share_automatic(&bans)));
+            if !bans.is_empty() {
+                self.start(&mut sharing, move |lists| lists.share_automatic(&bans));
             }
         }
     }
 
-    /// Bans suspects, ends bans whose time is over, and with `writes` writes those that sources have earned. Returns the new
-    /// bans.
-    fn change_by_time(&self, suspects: &[Suspect], writes: bool) -> Vec<Ban> {
+    /// Starts a task that may block, unless the one before still runs.
+    fn start(&self, task: &mut Option<JoinHandle<()>>, body: impl FnOnce(&Self) + Send + 'static) {
+        if task.as_ref().is_none_or(JoinHandle::is_finished) {
+            let lists = self.clone();
+            *task = Some(tokio::task::spawn_blocking(move || body(&lists)));
+        }
+    }
+
+    /// Bans suspects, and ends bans whose time is over. Returns the new bans.
+    fn change_by_time(&self, suspects: &[Suspect]) -> Vec<Ban> {
         let mut bans = Vec::new();
         apply_changes(&self.lists, &self.publisher, |lists| {
             let now_s = clock::unix_s();
@@ -273,9 +322,6 @@ impl ListControl {
             }
             if !bans.is_empty() {
                 lists.bans.automatic.count_active(now_s);
-            }
-            if writes {
-                lists.bans.write_automatic();
             }
             let networks = own.networks || shared.networks;
             let earned = own.earned || shared.earned || !bans.is_empty();
@@ -324,26 +370,28 @@ impl ListControl {
         let mut lifted: Vec<Ban> = Vec::new();
         apply_changes(&self.lists, &self.publisher, |lists| {
             lifted = lift(&mut lists.bans.automatic);
-            if !lifted.is_empty() {
-                lists.bans.write_automatic();
-            }
             Changes { earned: !lifted.is_empty(), ..Changes::default() }
         });
+        if !lifted.is_empty() {
+            self.write_earned();
+        }
         lifted.iter().for_each(|ban| self.forgive(ban));
         lifted
     }
 
-    /// Changes the bans, and applies them if `change` says that they differ.
-    fn change_bans<T>(
-        &self,
-        change: impl FnOnce(&mut Bans) -> Result<(T, bool), BanError>,
-    ) -> Result<T, BanError> {
-        let mut outcome = Err(BanError::NoFile);
+    /// Replaces the bans of operators by the result of `change`, first in the file, and applies them.
+    fn change_bans(&self, change: impl FnOnce(&Bans) -> Result<Vec<Ban>, BanError>) -> Result<(), BanError> {
+        let writer = self.lock().bans.writer();
+        let _writing = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let writing = {
+            let lists = self.lock();
+            lists.bans.replacing(change(&lists.bans)?)?
+        };
+        writing.write()?;
+        let mut outcome = Ok(());
         let changes = apply_changes(&self.lists, &self.publisher, |lists| {
-            let changed = change(&mut lists.bans);
-            let networks = changed.as_ref().is_ok_and(|(_, differ)| *differ);
-            outcome = changed.map(|(value, _)| value);
-            Changes { networks, ..Changes::default() }
+            outcome = lists.bans.adopt(writing);
+            Changes { networks: outcome.is_ok(), ..Changes::default() }
         });
         let key = self.lock().build.key;
         changes.iter().for_each(|change| change.log(&key));

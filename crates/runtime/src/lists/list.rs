@@ -179,6 +179,7 @@ impl<E: Entries> List<E> {
             Some(reading) => {
                 source.take(name, reading, changes);
             }
+            None if source.is_known => {}
             None => tracing::warn!(
                 list = format!("access.{name}"),
                 source = %url,

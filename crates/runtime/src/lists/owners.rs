@@ -1,6 +1,7 @@
 //! Tables of the owners of networks: files and fetched contents.
 //!
-//! Only the networks that rules name are kept. When the rules name others, everything is read again.
+//! Only the networks that rules name are kept. When the rules change what they name, everything is read again. What was read
+//! before applies until then, as far as rules still name it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -95,8 +96,13 @@ pub(super) fn table(
     (allow, deny, geoip): (&List<Networks>, &List<Networks>, &List<Owners>),
     bans: impl Iterator<Item = Network>,
     config: &AccessConfig,
+    named: &NamedNetworks,
 ) -> Option<NetworkTable> {
-    let of_tables = geoip.entries().flat_map(|source| source.owners.networks.ruled());
+    let of_tables = geoip.entries().flat_map(|source| {
+        let numbers = named.renumbering(&source.named);
+        let ruled = source.owners.networks.ruled();
+        ruled.filter_map(move |(network, rule)| Some((network, numbers[usize::from(rule)]?)))
+    });
     let mut ruled = NamedNetworks::networks(&config.rules).chain(of_tables).peekable();
     let has_rules = ruled.peek().is_some();
     if has_rules {

@@ -60,6 +60,9 @@ const END_TIME_MAX: Duration = Duration::from_millis(300);
 /// Maximum time to wait for the exit status of a new process that has failed, before it is killed.
 const EXIT_TIME_MAX: Duration = Duration::from_millis(500);
 
+/// Time within which the bans that sources have earned are in their file. The new process reads that file after the offer.
+const BANS_WRITTEN_S_MAX: u64 = 10;
+
 /// How long the process remains after its last connection, for the replies of the control listener and the log.
 const REST: Duration = Duration::from_millis(500);
 
@@ -263,7 +266,13 @@ impl HandOver {
         let pid = program.pid;
         tracing::info!(pid, "handing over to a new process");
         let mut report = Some(report);
-        let attempt = Attempt { program: &program, connection: &connection, offered, hand_over: self };
+        let attempt = Attempt {
+            program: &program,
+            connection: &connection,
+            offered,
+            hand_over: self,
+            begun_unix_s: clock::unix_s(),
+        };
         let error = attempt.run(&mut report);
         // A new process that waits for this one then ends with its own exit status.
         connection.close();
@@ -320,6 +329,7 @@ struct Attempt<'a> {
     connection: &'a Arc<Connection>,
     offered: &'a Offered,
     hand_over: &'a HandOver,
+    begun_unix_s: u64,
 }
 
 impl Attempt<'_> {
@@ -438,7 +448,7 @@ impl Attempt<'_> {
         self.program.set_serves(true);
         manager.main_pid(pid);
         let carried = self.carried().inspect_err(|error| {
-            tracing::warn!(%error, "the new process does not know what is paused, nor the counts of the last day");
+            tracing::warn!(%error, "the new process does not know what is paused, the latest bans and the counts of the last day");
         });
         let carried: Vec<_> = carried.iter().map(AsFd::as_fd).collect();
         if let Err(error) = self.send(&ToNew::Serve, &carried) {
@@ -472,7 +482,8 @@ impl Attempt<'_> {
     /// Returns a file with the state of the control plane.
     fn carried(&self) -> anyhow::Result<File> {
         let mut file = File::from(memfd_create("shoal-carried", MemfdFlags::CLOEXEC)?);
-        serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources))?;
+        let written_unix_s = self.begun_unix_s.saturating_sub(BANS_WRITTEN_S_MAX);
+        serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources, written_unix_s))?;
         file.rewind()?;
         Ok(file)
     }

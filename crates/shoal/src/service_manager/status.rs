@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use crate::service_manager::{SERVING, ServiceManager};
 use shoal_control::Sources;
 use shoal_control::drain::Drain;
+use shoal_control::pause;
 
 /// How often the status changes.
 const EVERY: Duration = Duration::from_secs(5);
@@ -30,7 +31,8 @@ pub(crate) async fn report(manager: ServiceManager, sources: Arc<Sources>, drain
         let rate = total.saturating_sub(announces).div_ceil(elapsed_s);
         (announces, counted) = (total, now);
         let doing = if drain.current().is_some() { "draining" } else { SERVING };
-        let status = manager.with_fault(&text(doing, &totals_of(&sources), rate));
+        let paused = pause::names(&sources.live.latest().policy);
+        let status = manager.with_fault(&text(doing, &totals_of(&sources), rate, &paused));
         if status != told {
             manager.status(&status);
             told = status;
@@ -50,9 +52,13 @@ fn announces_of(sources: &Sources) -> u64 {
     Protocol::ALL.into_iter().flat_map(|protocol| Family::ALL.map(|family| of(protocol, family))).sum()
 }
 
-fn text(doing: &str, totals: &Totals, announces_per_s: u64) -> String {
+fn text(doing: &str, totals: &Totals, announces_per_s: u64, paused: &[String]) -> String {
     let (peers, swarms) = (totals.seeders + totals.leechers, totals.swarms);
-    format!("{doing}: {peers} peers in {swarms} swarms, {announces_per_s} announces/s")
+    let mut text = format!("{doing}: {peers} peers in {swarms} swarms, {announces_per_s} announces/s");
+    if !paused.is_empty() {
+        text = format!("{text}; paused: {}", paused.join(", "));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -62,6 +68,8 @@ mod tests {
     #[test]
     fn a_status_tells_the_swarms_and_the_rate() {
         let totals = Totals { swarms: 2, seeders: 3, leechers: 4, ..Totals::default() };
-        assert_eq!(text("draining", &totals, 5), "draining: 7 peers in 2 swarms, 5 announces/s");
+        assert_eq!(text("draining", &totals, 5, &[]), "draining: 7 peers in 2 swarms, 5 announces/s");
+        let paused = ["udp v4", "udp v6"].map(str::to_owned);
+        assert!(text("serving", &totals, 5, &paused).ends_with("announces/s; paused: udp v4, udp v6"));
     }
 }

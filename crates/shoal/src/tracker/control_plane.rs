@@ -125,7 +125,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
     let control = Control::new(Arc::clone(&sources), Arc::new(process), drain.clone(), shared, holdings);
     drop(tokio::spawn(public_statistics::publish(Arc::clone(&sources), statistics)));
     let control = sockets.map(|sockets| ControlTask::spawn(sockets, control, access));
-    drop(tokio::spawn(list_control.clone().follow_bans()));
+    let bans = tokio::spawn(list_control.clone().follow_bans());
     // The outcome is in the log.
     drop(tokio::spawn(signals.hangups.obey(move || drop(reloader.reload()))));
     manager.change_sockets(&socket_changes);
@@ -141,6 +141,7 @@ pub(super) fn start(parts: Parts<'_>, mut data_plane: DataPlane) -> anyhow::Resu
         store,
         drain,
         lists: list_control,
+        bans,
         cluster,
         threads,
         manager,

@@ -37,7 +37,7 @@ use shoal_control::pause::{self, pausing};
 use shoal_runtime::clock;
 use shoal_runtime::counters::SnapshotCounters;
 use shoal_runtime::division::Division;
-use shoal_runtime::lists::Publisher;
+use shoal_runtime::lists::{ListControl, Publisher};
 use shoal_runtime::live::Live;
 use shoal_runtime::periodic::PeriodicThread;
 use shoal_runtime::published::Published;
@@ -225,13 +225,13 @@ impl DataPlane {
         let collector =
             Collector::start(&insight).context("cannot start the thread that collects samples")?;
         pool.ready().await?;
-        let mut last_day = Vec::new();
+        let (mut last_day, mut bans) = (Vec::new(), Vec::new());
         if let Some(running) = &predecessor
             && let Some(carried) = running.wait_until_it_lets_go()?
         {
             // The workers still pause, so they serve nothing that the old process would have refused.
             live.replace(|live| live.with_policy(pausing((*live.policy).clone(), &carried.paused)));
-            last_day = carried.last_day;
+            (last_day, bans) = (carried.last_day, carried.bans);
         }
         if let Some(running) = predecessor.take() {
             phase.set(Phase::Serving, &pool.wakers());
@@ -244,6 +244,7 @@ impl DataPlane {
         let workers = settings::workers(&config);
         tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
         let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
+        ListControl { lists, publisher: Arc::clone(&publisher), shared: None }.adopt_bans(bans);
         Ok(Self {
             started_unix_s,
             last_day: LastDay::new(started_unix_s, last_day),

@@ -39,6 +39,8 @@ pub(super) struct Running {
     pub(super) store: Arc<Store>,
     pub(super) drain: Drain,
     pub(super) lists: ListControl,
+    /// The task that follows bans and writes their file.
+    pub(super) bans: JoinHandle<()>,
     pub(super) cluster: Option<Node>,
     pub(super) threads: Threads,
     pub(super) manager: ServiceManager,
@@ -83,6 +85,8 @@ impl Running {
         // The new process is a node itself.
         let _leaving = self.cluster.map(Node::leave);
         self.status.abort();
+        // The file of bans is the new process's now.
+        self.bans.abort();
         self.renewal.inspect(JoinHandle::abort);
         drop(self.control);
         process::exit(signals.next().await.exit_code());
@@ -116,7 +120,7 @@ impl Running {
         leaving.into_iter().for_each(Leaving::finish);
         tokio::select! {
             // The outcome is in the log.
-            _written = tokio::task::spawn_blocking(move || lists.write_bans()) => {}
+            _written = tokio::task::spawn_blocking(move || lists.settle_bans()) => {}
             signal = signals.next() => process::exit(signal.exit_code()),
         }
         if let Some(access_log) = access_log {

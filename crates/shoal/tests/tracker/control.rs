@@ -25,7 +25,7 @@ fn health_is_200_while_every_worker_answers_and_else_503_with_the_one_that_hangs
         assert!(page.head.contains("content-type: application/json"), "{}", page.head);
         let body: serde_json::Value = serde_json::from_str(&page.body).unwrap();
         let expected = serde_json::json!({
-            "healthy": status == 200, "workers": 3, "silent_workers": silent_workers, "silent_readers": [],
+            "healthy": status == 200, "workers": 3, "silent_workers": silent_workers, "silent_readers": [], "paused": [],
         });
         assert_eq!(body, expected, "{path}");
     };

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::kit::client::{Announce, Client, connect_packet, word};
 use crate::kit::frozen::{TRACEABLE, freeze};
-use crate::kit::harness::{PATIENCE, Tracker, eventually, run_with_sockets};
+use crate::kit::harness::{PATIENCE, Tracker, eventually, run_locally, run_with_sockets};
 use crate::kit::web::Web;
 use crate::state::{Place, assert_filled, fill};
 use crate::udp::hash;
@@ -123,11 +123,14 @@ fn the_manager_is_told_of_start_reload_and_stop() {
         assert!(ready.starts_with(&format!("READY=1\nSTATUS={status}")), "{ready}");
     }
     Client::new(tracker.udp[0]).announce(&Announce::leecher(hash(1), 1001));
+    let paused = run_locally(&tracker, &["ctl", "pause", "udp", "ipv6", "--reason", "moving"]);
+    assert!(paused.status.success(), "{paused:?}");
     // The failure of the last reload stays in sight.
     let shown = || Some(manager.receive_any().text).filter(|text| text.contains("1 peers in 1 swarms"));
     let status = eventually("the status shows the peer", shown);
     assert!(
-        status.starts_with("STATUS=serving: ") && status.contains(" announces/s; the configuration stays"),
+        status.starts_with("STATUS=serving: ")
+            && status.contains(" announces/s; paused: udp v6; the configuration stays"),
         "{status}"
     );
     tracker.stop();

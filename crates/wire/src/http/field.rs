@@ -9,7 +9,9 @@ pub(super) fn values<'h, 'b: 'h>(
     headers: &'h [Header<'b>],
     name: &'h str,
 ) -> impl DoubleEndedIterator<Item = &'b [u8]> + 'h {
-    headers.iter().filter(move |header| header.name.eq_ignore_ascii_case(name)).map(|header| header.value)
+    // Most clients write a name as its standard does, and whole words are compared sooner than single letters.
+    let has_name = move |header: &&Header<'b>| header.name == name || header.name.eq_ignore_ascii_case(name);
+    headers.iter().filter(has_name).map(|header| header.value)
 }
 
 /// Returns the elements of a comma-separated list (RFC 9110, 5.6.1), trimmed and without empty ones.

@@ -238,7 +238,7 @@ impl<'h, 'b> RequestHead<'h, 'b> {
     /// Returns the requested host, with its port if any. The host of the target takes precedence over the field (RFC
     /// 9112, 3.2.2).
     pub fn host(&self) -> Option<&'b [u8]> {
-        self.authority.or_else(|| self.header("host").next())
+        self.authority.or_else(|| self.header("Host").next())
     }
 
     /// Returns the protocol to which the client wants to change, if both required fields ask for it (RFC 9110, 7.8).

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 
+use nix::sys::signal::Signal;
 use shoal_testkit::client::websocket::upgrade;
 
 use crate::http::{Way, over_every_way};
@@ -56,6 +57,10 @@ fn a_user_agent_is_refused_dropped_or_told_another_interval(way: Way) {
         let usual = body(&mut web, &target, fields);
         assert!(usual.contains("8:interval") && !usual.contains("8:intervali7200e"), "{usual}");
     }
+    // No User-Agent takes more than a head may have.
+    let mut longest = way.connect(&tracker);
+    send(&mut longest, &target, &format!("User-Agent: Old Client/{}\r\n", "x".repeat(8 << 10)));
+    assert_eq!(longest.answer().status, 431);
     for target in [&target, &scrape] {
         let mut web = way.connect(&tracker);
         send(&mut web, target, "User-Agent: BadBot\r\n");
@@ -83,17 +88,20 @@ fn a_user_agent_is_refused_dropped_or_told_another_interval(way: Way) {
 
 fn a_foreign_host_is_refused_with_the_right_names(way: Way) {
     let rules = "host old.example drop,host *.slow.example interval 7200";
-    let hosts = "tracker.test,old.example,a.slow.example";
+    let hosts = "tracker.test,old.example,a.slow.example,[2001:DB8::7],192.0.2.7";
     let tracker = way.start(&[
         ("SHOAL_ACCESS_RULES", rules),
         ("SHOAL_ACCESS_HOSTS_ALLOW", hosts),
         NONE_EXEMPT,
         NO_JITTER,
     ]);
-    let words = "this tracker is not served under that name; it is served as tracker.test, old.example, a.slow.example";
+    let words = "this tracker is not served under that name; it is served as tracker.test, old.example, a.slow.example, \
+                 [2001:db8::7], 192.0.2.7";
     let target = announce(hash(1), 1, "");
     let mut web = way.connect(&tracker);
-    for host in ["tracker.test", "TRACKER.Test", "tracker.test.", "tracker.test:6969", "Tracker.test.:80"] {
+    let names = ["tracker.test", "TRACKER.Test", "tracker.test.", "tracker.test:6969", "Tracker.test.:80"];
+    let addresses = ["[2001:db8::7]", "[2001:DB8:0::7]:6969", "192.0.2.7", "192.0.2.7:6969"];
+    for host in names.into_iter().chain(addresses) {
         let body = body(&mut web, &target, &format!("Host: {host}\r\n"));
         assert!(body.contains("8:interval"), "{host}: {body}");
     }
@@ -182,6 +190,65 @@ fn autonomous_systems_and_countries_hold_over_every_protocol_and_follow_their_ta
     let checked = run(&["access", "check", "--config", file.to_str().unwrap()], &[]);
     let printed = String::from_utf8(checked.stderr).unwrap();
     assert!(printed.contains("an intact MaxMind DB"), "{printed}");
+}
+
+/// Returns a MaxMind DB of the year 2021 (https://maxmind.github.io/MaxMind-DB), in which one autonomous system owns the lower half
+/// of all IPv4 addresses.
+fn old_database(system: u32) -> Vec<u8> {
+    let text = |text: &str| [&[0x40 | u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
+    // One node: its left branch is the record behind sixteen bytes of zeros, its right one leads nowhere.
+    let tree = [0, 0, 17, 0, 0, 1];
+    let record =
+        [vec![0xe1], text("autonomous_system_number"), vec![0xc4], system.to_be_bytes().to_vec()].concat();
+    let mut database = [&tree[..], &[0; 16], &record, b"\xab\xcd\xefMaxMind.com\xe9"].concat();
+    let built_unix_s = 1_610_612_736_u32.to_be_bytes();
+    for (key, value) in [
+        ("binary_format_major_version", vec![0xa1, 2]),
+        ("binary_format_minor_version", vec![0xa1, 0]),
+        ("build_epoch", [&[0x04, 0x02], &built_unix_s[..]].concat()),
+        ("database_type", text("Test")),
+        ("description", vec![0xe0]),
+        ("ip_version", vec![0xa1, 4]),
+        ("languages", vec![0x00, 0x04]),
+        ("node_count", vec![0xc1, 1]),
+        ("record_size", vec![0xa1, 24]),
+    ] {
+        database.extend([text(key), value].concat());
+    }
+    database
+}
+
+#[test]
+fn an_ancient_database_applies_with_a_warning_and_a_reload_keeps_what_a_damaged_one_said() {
+    let directory = tempfile::tempdir().unwrap();
+    let (table, file) = (directory.path().join("table.mmdb"), directory.path().join("shoal.toml"));
+    let whole = old_database(64512);
+    fs::write(&table, &whole).unwrap();
+    let configure = |rules: &str| {
+        fs::write(&file, format!("[access]\nrules = [{rules}]\ngeoip = [\"{}\"]\n", table.display()))
+            .unwrap();
+    };
+    configure("\"as 64512 refuse\"");
+    let tracker = Tracker::start_with_path(&file, &[NONE_EXEMPT, NO_JITTER]);
+    let log = tracker.log();
+    assert!(
+        log.contains("a table of access.geoip is old; networks have changed their owners since"),
+        "{log}"
+    );
+    let client = Client::new(tracker.udp[0]);
+    let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
+    assert_eq!(client.refusal(&packet), "your network is not served by this tracker");
+    // The file is cut off, and the rules name another system and have other numbers and words.
+    fs::write(&table, &whole[..whole.len() - 40]).unwrap();
+    tracker.wait_for_line("a list cannot be read and keeps its entries");
+    configure("\"user-agent x drop\", \"as 64513 drop\", \"as 64512 refuse in other words\"");
+    tracker.signal(Signal::SIGHUP);
+    eventually("the rules are read again", || (client.refusal(&packet) == "in other words").then_some(()));
+    assert_eq!(tracker.metric("shoal_list_sources_faulty", &["list=\"geoip\""]), 1);
+    // Rules that no longer name the system leave it alone.
+    configure("\"as 64513 drop\"");
+    tracker.signal(Signal::SIGHUP);
+    eventually("the rule is gone", || (word(&client.ask(&packet), 0) == 1).then_some(()));
 }
 
 #[test]

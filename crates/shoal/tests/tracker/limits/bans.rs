@@ -6,12 +6,14 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use shoal_testkit::client::http::{Client as Http, get};
 use shoal_testkit::client::tls::{self, Tls};
 use shoal_testkit::client::websocket::WebSocket;
 use shoal_testkit::client::{Stream, tcp};
 use shoal_testkit::namespace::Namespace;
+use shoal_testkit::nats::{Options, Server};
+use shoal_testkit::tokens::{Issuer, encode, jwks, message};
 
 use crate::http::certificate;
 use crate::kit::browser;
@@ -19,6 +21,7 @@ use crate::kit::client::{Announce, Client, connect_packet};
 use crate::kit::harness::{PATIENCE, Tracker, eventually, run_locally};
 use crate::kit::web::announce;
 use crate::udp::hash;
+use crate::upgrade::Upgraded;
 
 // These addresses are for benchmarks (RFC 2544, RFC 5180).
 const PROXY: &str = "198.18.0.9";
@@ -51,6 +54,14 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+/// Number of /56 of one /48, in each of which a client has an address.
+const CUSTOMERS: u16 = 24;
+
+/// Returns the address of a client in one of these /56.
+fn customer(number: u16) -> String {
+    format!("2001:2:1:{:x}::1", number << 8)
+}
+
 /// Runs a test with addresses of both families for clients.
 fn with_addresses(test: impl FnOnce() + Send) {
     let network = Namespace::new().unwrap();
@@ -59,6 +70,7 @@ fn with_addresses(test: impl FnOnce() + Send) {
     let v6 = ["2001:2::1/128", "2001:2:0:1::1/128", "2001:2:0:2::1/128"];
     v4.iter().for_each(|network| lines += &format!("route add local {network} dev lo\n"));
     v6.iter().for_each(|address| lines += &format!("addr add {address} dev lo nodad\n"));
+    (0..CUSTOMERS).for_each(|number| lines += &format!("addr add {}/128 dev lo nodad\n", customer(number)));
     network.ip(&lines).unwrap();
     network.run(test);
 }
@@ -91,6 +103,18 @@ fn wait_for_ban(tracker: &Tracker, network: &str, key: &str) {
     eventually(&format!("{network} is banned"), || {
         bans(tracker).into_iter().find(|ban| ban.starts_with(&format!("{network} ")) && ban.contains(key))
     });
+}
+
+/// Sends requests that cannot be understood, until the last one or a close.
+fn malformed(tracker: &Tracker, from: &str) -> Http {
+    over_http(tracker, ip(from), (0..TIMES).map(|_| "/announce?x".to_owned()))
+}
+
+/// Runs `shoal ctl` as the user of the tracker.
+fn ctl(tracker: &Tracker, arguments: &[&str]) -> String {
+    let output = run_locally(tracker, &[&["ctl"], arguments].concat());
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Sends datagrams from a client that has proved its address.
@@ -126,6 +150,14 @@ fn is_served(tracker: &Tracker, from: IpAddr) -> bool {
     let reply = client.ask(&Announce::seeder(hash(200), 1).packet(client.connect(), 5));
     let web = http(tracker, from).request(&get(&announce(hash(200), 1, "")));
     reply[3] == 1 && web.is_ok_and(|answer| answer.status == 200)
+}
+
+/// Waits until a source whose ban is lifted is served again, over HTTP first: a datagram that is dropped gets no reply.
+fn wait_until_served(tracker: &Tracker, from: IpAddr) {
+    eventually("it is served again", || {
+        let web = http(tracker, from).request(&get(&announce(hash(200), 1, "")));
+        web.is_ok_and(|answer| answer.status == 200).then_some(())
+    });
 }
 
 /// Returns what a connection answers to an announce before it closes.
@@ -203,7 +235,7 @@ fn each_cause_earns_a_ban_over_http() {
         wait_for_ban(&tracker, "198.18.1.2/32", "peer_ids_per_h");
         over_http(&tracker, ip("198.18.1.3"), (0..FLOOD).map(|_| target(0, 0)));
         wait_for_ban(&tracker, "198.18.1.3/32", "over_limit_s");
-        let mut live = over_http(&tracker, ip("2001:2:0:1::1"), (0..TIMES).map(|_| "/announce?x".to_owned()));
+        let mut live = malformed(&tracker, "2001:2:0:1::1");
         wait_for_ban(&tracker, "2001:2:0:1::/64", "malformed_per_min");
         assert_banned(&tracker, ip("2001:2:0:1::1"));
         let _ = live.send(&get("/announce"));
@@ -271,8 +303,8 @@ fn no_source_is_banned_for_what_a_forged_address_sends() {
             forged.send(b"short");
         }
         // Exempt networks never are, and what comes after all of that shows that it was looked at.
-        over_http(&tracker, ip("198.18.0.77"), (0..TIMES).map(|_| "/announce?x".to_owned()));
-        over_http(&tracker, ip("198.18.1.2"), (0..TIMES).map(|_| "/announce?x".to_owned()));
+        malformed(&tracker, "198.18.0.77");
+        malformed(&tracker, "198.18.1.2");
         wait_for_ban(&tracker, "198.18.1.2/32", "malformed_per_min");
         assert_eq!(bans(&tracker).len(), 1, "{:?}", bans(&tracker));
         assert!(is_served(&tracker, from) && is_served(&tracker, ip("198.18.0.77")));
@@ -308,9 +340,6 @@ fn a_ban_survives_a_restart_and_is_lifted_by_one_command() {
             ("SHOAL_ACCESS_AUDIT_FILE", audit.to_str().unwrap()),
         ];
         let mut tracker = start(&settings);
-        let malformed = |tracker: &Tracker, from| {
-            over_http(tracker, ip(from), (0..TIMES).map(|_| "/announce?x".to_owned()));
-        };
         malformed(&tracker, "2001:2:0:1::1");
         malformed(&tracker, "198.18.1.1");
         eventually("the bans are written", || {
@@ -322,15 +351,164 @@ fn a_ban_survives_a_restart_and_is_lifted_by_one_command() {
         let tracker = start(&settings);
         assert_eq!(bans(&tracker).len(), 2);
         assert_banned(&tracker, ip("2001:2:0:1::1"));
-        let ctl = |arguments: &[&str]| {
-            let output = run_locally(&tracker, &[&["ctl"], arguments].concat());
-            assert!(output.status.success(), "{output:?}");
-            String::from_utf8(output.stdout).unwrap()
-        };
-        assert!(ctl(&["source", "2001:2:0:1::1"]).contains("malformed_per_min"));
-        assert_eq!(ctl(&["bans", "remove", "2001:2:0:1::1"]), "the ban of 2001:2:0:1::/64 is lifted\n");
-        eventually("it is served again", || is_served(&tracker, ip("2001:2:0:1::1")).then_some(()));
-        assert_eq!(ctl(&["bans", "clear"]), "lifted: 1\n");
+        assert!(ctl(&tracker, &["source", "2001:2:0:1::1"]).contains("malformed_per_min"));
+        let lifted = ctl(&tracker, &["bans", "remove", "2001:2:0:1::1"]);
+        assert_eq!(lifted, "the ban of 2001:2:0:1::/64 is lifted\n");
+        wait_until_served(&tracker, ip("2001:2:0:1::1"));
+        assert_eq!(ctl(&tracker, &["bans", "clear"]), "lifted: 1\n");
         assert!(bans(&tracker).is_empty());
+    });
+}
+
+#[test]
+fn what_is_earned_in_the_last_moment_survives_a_stop() {
+    with_addresses(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("bans");
+        let settings = [("SHOAL_ACCESS_BANS_FILE", file.to_str().unwrap())];
+        let mut tracker = start(&settings);
+        malformed(&tracker, "198.18.1.1");
+        assert_eq!(tracker.stop().code(), Some(0));
+        let tracker = start(&settings);
+        assert_eq!(bans(&tracker), ["198.18.1.1/32 malformed requests (bans.malformed_per_min)"]);
+        assert_banned(&tracker, ip("198.18.1.1"));
+    });
+}
+
+#[test]
+fn a_ban_survives_an_upgrade_before_it_is_in_the_file_and_a_restart_after_it() {
+    with_addresses(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("bans");
+        let settings = [("SHOAL_ACCESS_BANS_FILE", file.to_str().unwrap())];
+        let upgraded = Upgraded::new(start(&settings));
+        // Bans are written every five seconds, so that at least one of the two is not written yet.
+        for (address, network) in [("198.18.1.1", "198.18.1.1/32"), ("2001:2:0:1::1", "2001:2:0:1::/64")] {
+            malformed(&upgraded.tracker, address);
+            wait_for_ban(&upgraded.tracker, network, "malformed_per_min");
+            upgraded.upgrade();
+            eventually("the new process knows the ban", || {
+                bans(&upgraded.tracker).iter().any(|ban| ban.starts_with(network)).then_some(())
+            });
+            assert_banned(&upgraded.tracker, ip(address));
+        }
+        eventually("the last process writes both", || {
+            let text = fs::read_to_string(&file).unwrap_or_default();
+            (text.lines().count() == 2).then_some(())
+        });
+        drop(upgraded);
+        let tracker = start(&settings);
+        assert_eq!(bans(&tracker).len(), 2);
+        assert_banned(&tracker, ip("198.18.1.1"));
+        assert!(is_served(&tracker, ip("198.18.1.5")));
+    });
+}
+
+#[test]
+fn tokens_with_wrong_signatures_earn_a_ban_over_http() {
+    with_addresses(|| {
+        let issuer = Issuer::ed25519("ed");
+        let directory = tempfile::tempdir().unwrap();
+        let keys = directory.path().join("jwks.json");
+        fs::write(&keys, jwks(&[issuer.jwk()])).unwrap();
+        let settings =
+            [("SHOAL_TOKENS_JWKS", keys.to_str().unwrap()), ("SHOAL_BANS_BAD_TOKENS_PER_MIN", "20")];
+        let tracker = start(&settings);
+        let claims = |number: u8| json!({ "exp": u32::MAX, "jti": number });
+        let with = |token: String| announce(hash(1), 6881, &format!("&jwt={token}"));
+        let forged = |number| {
+            let signed = message(&json!({ "alg": "EdDSA", "kid": "ed" }), &claims(number));
+            with(format!("{signed}.{}", encode(&[7; 64])))
+        };
+        over_http(&tracker, ip("198.18.1.1"), (0..TIMES).map(forged));
+        wait_for_ban(&tracker, "198.18.1.1/32", "bad_tokens_per_min");
+        assert_banned(&tracker, ip("198.18.1.1"));
+        // Neither good tokens nor none earn any.
+        let good = |number| with(issuer.token(&claims(number)));
+        over_http(&tracker, ip("198.18.1.2"), (0..TIMES).map(good));
+        over_http(&tracker, ip("198.18.1.3"), (0..TIMES).map(|_| announce(hash(1), 6881, "")));
+        over_http(&tracker, ip("2001:2:0:1::1"), (0..TIMES).map(forged));
+        wait_for_ban(&tracker, "2001:2:0:1::/64", "bad_tokens_per_min");
+        assert_eq!(bans(&tracker).len(), 2, "{:?}", bans(&tracker));
+        assert_eq!(tracker.metric("shoal_bans_earned_total", &["cause=\"bad_token\""]), 2);
+    });
+}
+
+#[test]
+fn a_full_table_of_bans_loses_the_one_that_ends_first() {
+    with_addresses(|| {
+        let tracker = start(&[("SHOAL_BANS_SOURCES_MAX", "2")]);
+        for (address, network) in [
+            ("198.18.1.1", "198.18.1.1/32"),
+            ("2001:2:0:1::1", "2001:2:0:1::/64"),
+            ("198.18.1.3", "198.18.1.3/32"),
+        ] {
+            malformed(&tracker, address);
+            wait_for_ban(&tracker, network, "malformed_per_min");
+        }
+        assert_eq!((bans(&tracker).len(), tracker.metric("shoal_bans", &[])), (2, 2));
+        assert!(bans(&tracker).iter().all(|ban| !ban.starts_with("198.18.1.1/32")));
+        wait_until_served(&tracker, ip("198.18.1.1"));
+        assert_banned(&tracker, ip("198.18.1.3"));
+    });
+}
+
+#[test]
+fn a_flood_of_ipv6_prefixes_ends_with_a_ban_of_the_site_and_is_bounded() {
+    with_addresses(|| {
+        let tracker = start(&[("SHOAL_BANS_SOURCES_MAX", "4")]);
+        for number in 0..CUSTOMERS {
+            malformed(&tracker, &customer(number));
+        }
+        wait_for_ban(&tracker, "2001:2:1::/48", "malformed_per_min");
+        assert!(bans(&tracker).len() <= 4, "{:?}", bans(&tracker));
+        assert!(tracker.metric("shoal_bans_earned_total", &["cause=\"malformed\""]) > 4);
+        // Its ban holds for those as well whose own bans have made room.
+        assert_banned(&tracker, ip(&customer(0)));
+        assert!(is_served(&tracker, ip("2001:2:0:1::1")) && is_served(&tracker, ip("198.18.1.5")));
+    });
+}
+
+/// Returns the networks that all nodes of a cluster ban, as one of them knows them.
+fn shared_bans(tracker: &Tracker) -> Vec<String> {
+    let bans: Value = serde_json::from_str(&tracker.page("/api/v1/bans").body).unwrap();
+    let shared = bans["cluster"].as_array().cloned().unwrap_or_default();
+    shared
+        .iter()
+        .map(|ban| format!("{} {}", ban["network"].as_str().unwrap(), ban["by"].as_str().unwrap()))
+        .collect()
+}
+
+#[test]
+fn a_ban_that_a_source_earns_at_one_node_holds_at_all_and_is_lifted_at_all() {
+    with_addresses(|| {
+        let nats = Server::start(&Options::default()).expect("the server starts");
+        let [one, two] = ["one", "two"]
+            .map(|node| start(&[("SHOAL_CLUSTER_SERVERS", &nats.url()), ("SHOAL_CLUSTER_NODE", node)]));
+        // What is earned before a node follows the shared state is not shared.
+        for node in [&one, &two] {
+            eventually("the node follows the shared state", || {
+                (node.metric("shoal_cluster_shared_followed", &[]) == 1).then_some(())
+            });
+        }
+        malformed(&one, "198.18.1.1");
+        malformed(&one, "2001:2:0:1::1");
+        let networks = ["198.18.1.1/32 automatic", "2001:2:0:1::/64 automatic"];
+        for node in [&one, &two] {
+            eventually("the node knows both bans", || {
+                let shared = shared_bans(node);
+                networks.iter().all(|network| shared.iter().any(|ban| ban == network)).then_some(())
+            });
+        }
+        assert!(bans(&two).is_empty(), "nothing was earned there");
+        assert_banned(&two, ip("198.18.1.1"));
+        assert_banned(&two, ip("2001:2:0:1::1"));
+        assert!(is_served(&two, ip("198.18.1.5")));
+        // The node at which it was earned forgets it as well.
+        ctl(&two, &["bans", "remove", "198.18.1.1"]);
+        for node in [&one, &two] {
+            wait_until_served(node, ip("198.18.1.1"));
+        }
+        assert_banned(&one, ip("2001:2:0:1::1"));
     });
 }

@@ -92,6 +92,10 @@ fn each_protocol_and_family_is_paused_and_resumed_by_itself() {
     }
     let output = controlled.ctl(&["pause", "--status"]);
     assert!(text(&output.stdout).contains("webtorrent  v4"), "{output:?}");
+    let health = run_locally(tracker, &["health"]);
+    let expected =
+        "advice   pause: paused, so that their clients are refused: udp v6, http v4, webtorrent v4\n";
+    assert!(health.status.success() && text(&health.stdout).contains(expected), "{health:?}");
     let output = controlled.ctl(&["resume", "http", "udp"]);
     assert!(output.status.success(), "{output:?}");
     wait_for(tracker, [[false; 2], [false; 2], [true, false]]);
