@@ -250,7 +250,7 @@ impl Bans {
             return None;
         }
         let writing = self.replacing(self.bans.clone()).ok()?;
-        // What changes from now on is not in the text.
+        // The text lacks all changes from now on.
         self.automatic.is_unwritten = false;
         Some(writing)
     }

@@ -1,7 +1,7 @@
 //! Tables of the owners of networks: files and fetched contents.
 //!
-//! Only the networks that rules name are kept. When the rules change what they name, everything is read again. What was read
-//! before applies until then, as far as rules still name it.
+//! Only the networks that rules name are kept. When the rules change what they name, everything is read again. Until then,
+//! the former reading applies, as far as rules still name its networks.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};

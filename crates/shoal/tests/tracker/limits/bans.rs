@@ -485,7 +485,7 @@ fn a_ban_that_a_source_earns_at_one_node_holds_at_all_and_is_lifted_at_all() {
         let nats = Server::start(&Options::default()).expect("the server starts");
         let [one, two] = ["one", "two"]
             .map(|node| start(&[("SHOAL_CLUSTER_SERVERS", &nats.url()), ("SHOAL_CLUSTER_NODE", node)]));
-        // What is earned before a node follows the shared state is not shared.
+        // A ban that is earned before a node follows the shared state is not shared.
         for node in [&one, &two] {
             eventually("the node follows the shared state", || {
                 (node.metric("shoal_cluster_shared_followed", &[]) == 1).then_some(())
