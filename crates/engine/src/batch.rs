@@ -69,7 +69,8 @@ pub(crate) enum Work<P> {
         registers: bool,
         /// Whether the peer says that it is new.
         joins: bool,
-        /// Whether the announce is answered at once: it registers, and the fields that follow are zero.
+        /// Whether the announce is answered at once: it registers, no rule has an interval for it, the gate has not drawn it, and
+        /// the policy has nothing to look at again.
         is_plain: bool,
         /// Whether a rule has an interval of its own for the peer, which is looked up again for the reply.
         is_ruled: bool,

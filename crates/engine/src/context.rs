@@ -46,10 +46,10 @@ pub struct Context<T = Delta> {
 impl<T> Context<T> {
     /// Creates the context of a responder that counts into `tally` and draws from `rng`, and that leaves no other trace. Each
     /// worker needs its own seed; otherwise all workers hand out the same samples.
-    pub fn new(protocol: Protocol, policy: Arc<Policy>, tally: Tally, rng: fastrand::Rng) -> Self {
+    pub fn new(protocol: Protocol, policy: Arc<Policy>, tally: Tally, mut rng: fastrand::Rng) -> Self {
         let pace = Pace::default();
-        // Clients see draws of `rng`, and none of the gate.
-        let gate = Gate::new(fastrand::Rng::with_seed(rng.clone().u64(..).rotate_left(32)));
+        // Clients see the effects of later draws of `rng`, and none of this one.
+        let gate = Gate::new(rng.fork());
         Self {
             protocol,
             interval: policy.interval(protocol, pace),

@@ -58,6 +58,9 @@ pub use tunnel::Tunnels;
 /// more, each connection waits longer behind connections with constant input.
 pub const INPUT_BYTES_MAX: usize = 32 * 1024;
 
-/// Number of events that a poll round handles before the worker does its other duties, if they are all small. One event
-/// of a listener can be several connections.
-pub const POLL_EVENTS_MAX: usize = 256;
+/// Maximum number of events of a poll round, after which the worker does its other duties. One event of a listener can be
+/// several connections.
+pub const POLL_EVENTS_MAX: usize = 1024;
+
+/// Maximum number of connections that a poll round closes because of their time.
+pub const CLOSES_MAX: usize = 256;

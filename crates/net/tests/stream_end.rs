@@ -7,7 +7,7 @@ use std::io::Read;
 use std::net::TcpStream;
 
 use common::stream::{BYE, Client, LIMITS, Script, StreamServer, addrs, listen, until};
-use shoal_net::stream::{Direction, POLL_EVENTS_MAX, StreamIo};
+use shoal_net::stream::{CLOSES_MAX, Direction, StreamIo};
 
 const LOOPBACK: &[&str] = &["127.0.0.1:0"];
 
@@ -37,7 +37,7 @@ fn a_shutdown_finishes_requests_in_progress() {
 /// A worker that stops has little time, and more to do than to close tens of thousands of connections.
 #[test]
 fn idle_connections_are_closed_a_few_at_a_time() {
-    const COUNT: usize = 2 * POLL_EVENTS_MAX + 10;
+    const COUNT: usize = 2 * CLOSES_MAX + 10;
     let listeners = listen(LOOPBACK);
     let addr = addrs(&listeners)[0];
     let (mut io, mut service) = (StreamIo::open(listeners, LIMITS).unwrap(), Script::default());

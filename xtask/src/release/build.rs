@@ -85,10 +85,7 @@ impl Target {
 
 /// Builds the program that writes the manual pages and the completions, and returns its path.
 pub(super) fn manual() -> Result<PathBuf> {
-    run(&mut command(
-        "cargo",
-        &["build", "--locked", "--quiet", "--package", "shoal", "--example", "manual"],
-    ))?;
+    run(&mut command("cargo", &["build", "--locked", "--quiet", "--workspace", "--example", "manual"]))?;
     Ok(tools::target_directory()?.join("debug/examples/manual"))
 }
 

@@ -165,7 +165,7 @@ impl Front {
         now: Now,
     ) {
         let Work::Announce { announce, registers, is_ruled, drawn, sample_seed, .. } = &item.work else {
-            return;
+            unreachable!("only announces are looked at again")
         };
         if self.context.policy.permits_swarms()
             && !shard.contains(&item.place)
@@ -194,7 +194,9 @@ impl Front {
         rejection: Rejection,
         now: Now,
     ) {
-        let Work::Announce { announce, sample_seed, .. } = &item.work else { return };
+        let Work::Announce { announce, sample_seed, .. } = &item.work else {
+            unreachable!("only announces register peers")
+        };
         let rng = &mut fastrand::Rng::with_seed(*sample_seed);
         let terms = Terms::plain(announce.action, *sample_seed);
         self.answer_announce::<P>(exchange, item.tag, terms, now, |caller, room| {

@@ -27,15 +27,13 @@ use super::connection::{CONTINUES_MAX, Connection, Connections, Trigger};
 use super::lifecycle::{Outcome, WriteCause};
 use super::listen::BACKLOG;
 use super::table::{ConnectionTable, Phase};
+use super::turn::{SHARE_BYTES_MAX, Turns};
 use super::{
     EndReason, INPUT_BYTES_MAX, POLL_EVENTS_MAX, SourceLimiter, SourceLimits, StreamLimits, StreamListeners,
 };
 
 /// Maximum number of connections accepted from one listener at a time.
 const ACCEPTS_MAX: usize = 64;
-
-/// Maximum number of events that a poll round asks for. Those of busy connections take no turn if the round is full.
-pub(super) const EVENTS_MAX: usize = 4 * POLL_EVENTS_MAX;
 
 /// Number of repetitions before a listener closes, which covers the whole backlog.
 const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
@@ -60,8 +58,8 @@ const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 ///   the [`super::Budget`] of the worker, it closes connections of the sources that hold most.
 /// - Input after the last reply is read and discarded for a moment before the socket closes, so that no reset overtakes
 ///   the reply.
-/// - A poll round is bounded, and no listener or connection starves another. Connections with little recent traffic are
-///   served first.
+/// - A poll round is bounded, and no listener or connection starves another. Quiet ones are served first,
+///   and busy ones in turns.
 /// - It counts errors that a peer can cause, and never fails because of them. Without free descriptors it closes a
 ///   connection in the same order and tries again, but it never spins.
 /// - In the steady state it allocates nothing for a request.
@@ -74,8 +72,7 @@ pub struct StreamIo<S: StreamService> {
     /// Connections of another process from which nothing has been read.
     pub(super) attached: Vec<Handle>,
     events: Vec<Event>,
-    /// Turns of busy connections so far.
-    pub(super) busy_turns: usize,
+    pub(super) turns: Turns,
     input: Box<[u8; INPUT_BYTES_MAX]>,
     /// Output of the service that is not sent yet.
     output: Vec<u8>,
@@ -144,8 +141,8 @@ impl<S: StreamService> StreamIo<S> {
             listeners,
             accepting: Accepting::Paused { until_ms: 0 },
             table,
-            events: Vec::with_capacity(EVENTS_MAX),
-            busy_turns: 0,
+            events: Vec::with_capacity(POLL_EVENTS_MAX),
+            turns: Turns::default(),
             attached: Vec::new(),
             input: Box::new([0; INPUT_BYTES_MAX]),
             output: Vec::with_capacity(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX),
@@ -183,7 +180,7 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Runs a poll round at `now_ms`, of any monotonic clock. Returns the number of accepts, inputs, outputs and closes
-    /// that it handled, or at least [`POLL_EVENTS_MAX`] if it has left some for the next round. If it is zero, the worker
+    /// that it handled or left for the next round, at least [`POLL_EVENTS_MAX`] if it was full. If it is zero, the worker
     /// may wait. Fails with errors of this host that make it impossible to continue.
     pub fn poll(&mut self, now_ms: u64, service: &mut S) -> io::Result<usize> {
         self.resume_accepting(now_ms);
@@ -194,7 +191,7 @@ impl<S: StreamService> StreamIo<S> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let began_bytes = self.moved_bytes();
+        self.turns.round_bytes = 0;
         let (mut events, mut busy) = (mem::take(&mut self.events), 0);
         for index in 0..events.len() {
             let event = events[index];
@@ -207,7 +204,7 @@ impl<S: StreamService> StreamIo<S> {
                     }
                     seen += accepted;
                 }
-                Token::Connection(handle) if self.waits(handle, began_bytes, now_ms) => {
+                Token::Connection(handle) if self.waits(handle, event.flags, now_ms) => {
                     events[busy] = event;
                     busy += 1;
                 }
@@ -215,9 +212,10 @@ impl<S: StreamService> StreamIo<S> {
                 Token::Foreign => {}
             }
         }
-        if !self.serve_busy(&events[..busy], began_bytes, now_ms, service) {
+        if self.is_full() {
             seen = seen.max(POLL_EVENTS_MAX);
         }
+        self.serve_busy(&mut events[..busy], now_ms, service);
         self.events = events;
         Ok(seen + self.write_queued(now_ms, service))
     }
@@ -324,14 +322,19 @@ impl<S: StreamService> StreamIo<S> {
     /// Accepts connections from one listener and serves their first input. Returns their number. Fewer than
     /// [`ACCEPTS_MAX`] mean that no more are waiting, or that none can be accepted now.
     fn accept(&mut self, index: usize, now_ms: u64, service: &mut S) -> io::Result<usize> {
-        let mut accepted = 0;
+        let (mut accepted, full_bytes) = (0, self.turns.round_bytes + SHARE_BYTES_MAX);
         for _ in 0..ACCEPTS_MAX {
             let Some(listener) = self.listeners.listeners.get(index) else { break };
             match accept(listener, index) {
                 Ok((socket, remote)) => {
                     accepted += 1;
                     if let Some(handle) = self.register(socket, &remote, now_ms, service) {
-                        self.take_turn(handle, EventFlags::IN, now_ms, service);
+                        if self.turns.round_bytes < full_bytes {
+                            self.take_turn(handle, EventFlags::IN, now_ms, service);
+                        } else {
+                            // Its first input is an event of the next round.
+                            self.update_interest(handle, service);
+                        }
                     }
                 }
                 Err(Errno::AGAIN) => break,
@@ -353,7 +356,11 @@ impl<S: StreamService> StreamIo<S> {
         let Some(connection) = self.table.get_mut(handle) else { return };
         let mut outcome = Outcome::Open;
         if !sends || connection.reads_while_sending() && events.contains(EventFlags::IN) {
-            outcome = match recv(&connection.socket, self.input.as_mut_slice(), RecvFlags::empty()) {
+            outcome = match recv(
+                &connection.socket,
+                &mut self.input[..self.turns.input_bytes_max],
+                RecvFlags::empty(),
+            ) {
                 Ok((0, _)) => self.close_with_message(handle, service, S::end_input),
                 Ok((received, _)) if connection.next == Next::Linger => {
                     self.discard_input(handle, received, service)

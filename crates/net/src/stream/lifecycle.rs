@@ -13,7 +13,7 @@ use super::accept::AcceptFailure;
 use super::connection::{Connection, Trigger};
 use super::io::StreamIo;
 use super::table::{Admission, MemoryVictim, Phase, Victim};
-use super::{EndReason, POLL_EVENTS_MAX, StreamCounters};
+use super::{CLOSES_MAX, EndReason, StreamCounters};
 
 /// Bytes of a refused connection's request that are read, so that the close does not reset the reply.
 const REFUSED_BYTES_MAX: usize = 2048;
@@ -306,7 +306,7 @@ impl<S: StreamService> StreamIo<S> {
     /// Handles overdue connections, and closes idle or upgraded ones during the shutdown; a bounded number. Returns how
     /// many.
     pub(super) fn handle_overdue(&mut self, now_ms: u64, service: &mut S) -> usize {
-        for seen in 0..POLL_EVENTS_MAX {
+        for seen in 0..CLOSES_MAX {
             let first_at_rest = if self.table.is_shutting_down() { self.table.first_at_rest() } else { None };
             let due =
                 first_at_rest.map(|handle| (handle, Phase::Idle)).or_else(|| self.table.overdue(now_ms));
@@ -334,17 +334,17 @@ impl<S: StreamService> StreamIo<S> {
                 }
             }
         }
-        POLL_EVENTS_MAX
+        CLOSES_MAX
     }
 
     /// Closes remaining connections during the shutdown, in any phase, a bounded number for each call. A client in the
     /// middle of a request gets an error. Returns the number of closed ones: after zero, none is left.
     pub fn close_remaining(&mut self, service: &mut S) -> usize {
-        for closed in 0..POLL_EVENTS_MAX {
+        for closed in 0..CLOSES_MAX {
             let Some((handle, phase)) = self.table.first_to_close() else { return closed };
             self.end_in(handle, phase, service);
         }
-        POLL_EVENTS_MAX
+        CLOSES_MAX
     }
 }
 

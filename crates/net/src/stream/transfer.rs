@@ -164,7 +164,7 @@ impl<S: StreamService> StreamIo<S> {
     fn begin_input(&mut self, handle: Handle, now_ms: u64, service: &mut S) {
         // The state may contain a request.
         if self.serve_input(handle, 0, now_ms, service) == Outcome::Open {
-            self.handle_event(handle, EventFlags::IN, now_ms, service);
+            self.take_turn(handle, EventFlags::IN, now_ms, service);
         }
     }
 }

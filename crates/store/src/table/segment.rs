@@ -162,9 +162,10 @@ impl<B: Bucket> Lines<B> for InMemory<'_, B> {
     }
 }
 
-/// Returns the two lines of an entry among `lines` lines. They are equal if there is only one.
+/// Returns the two lines of an entry among `lines` lines, at least one. They are equal if there is only one.
 #[inline]
 fn lines_of(mixed: Mixed, salt: Salt, lines: usize) -> [usize; 2] {
+    debug_assert!(lines > 0);
     let [first, second] = mixed.two_below(salt, [lines, lines - 1]);
     [first, (second + usize::from(second >= first)).min(lines - 1)]
 }
