@@ -364,7 +364,7 @@ impl Front {
 /// Why a reply has room for the head of an announce's reply.
 const HAS_HEAD: &str = "every reply buffer and every reply limit has room for a head";
 
-/// What decides how a served announce is answered and recorded.
+/// The terms on which a served announce is answered and recorded.
 #[derive(Clone, Copy)]
 struct Terms {
     action: Action,
