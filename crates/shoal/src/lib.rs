@@ -29,3 +29,5 @@ mod tracker;
 mod version;
 mod worker;
 mod xdp;
+
+pub use memory::allocator::Allocator;

@@ -3,6 +3,11 @@
 
 use std::process::ExitCode;
 
+use shoal::Allocator;
+
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
+
 fn main() -> ExitCode {
     shoal::cli::run()
 }

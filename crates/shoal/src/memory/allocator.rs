@@ -7,7 +7,85 @@
 //!
 //! mimalloc 2 and 3 cost as much CPU time, take 12 to 18 MiB when idle, exceeded the memory in use by 300 MiB under
 //! attack, and retained up to 800 MiB of it. jemalloc needs `make` and a shell to be built.
-#![allow(unsafe_code, reason = "the functions of the C library that set up its allocator")]
+//!
+//! The program has a thin layer over it ([`Allocator`]), for large blocks of zeroes.
+#![allow(unsafe_code, reason = "the functions of the C library that allocate, and that set up its allocator")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::c_void;
+
+/// The allocator of the program: that of the C library, except that a large block of zeroes takes no memory until it is
+/// used, whatever its alignment.
+///
+/// The C library has no function for zeroes with an alignment, so the standard library would write them all. The
+/// buckets of sources begin at cache lines, and take 32 MiB when all are used.
+#[derive(Debug)]
+pub struct Allocator;
+
+/// The alignment of every block of the C library.
+const ALIGNMENT_OF_ALL: usize = 2 * size_of::<usize>();
+
+/// Size in bytes from which zeroes are left to the kernel. Writing fewer costs no more than a system call.
+const LARGE_BYTES_MIN: usize = 128 * 1024;
+
+// SAFETY: every block comes from `System`, and goes back to it with its layout.
+unsafe impl GlobalAlloc for Allocator {
+    #[inline]
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // SAFETY: the caller keeps the contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    #[inline]
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(block, layout) }
+    }
+
+    #[inline]
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        // SAFETY: as above.
+        unsafe { System.realloc(block, layout, bytes) }
+    }
+
+    #[inline]
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if layout.align() <= ALIGNMENT_OF_ALL || layout.size() < LARGE_BYTES_MIN {
+            // SAFETY: as above.
+            return unsafe { System.alloc_zeroed(layout) };
+        }
+        // SAFETY: as above.
+        let block = unsafe { System.alloc(layout) };
+        if !block.is_null() {
+            // SAFETY: the block is new, and has this size.
+            unsafe { clear(block, layout.size()) };
+        }
+        block
+    }
+}
+
+/// Makes all bytes of a block zero: lets the kernel forget its whole pages, which then read as zeroes.
+///
+/// # Safety
+/// The block must have this size, be private memory of the allocator, and not be in use.
+unsafe fn clear(block: *mut u8, bytes: usize) {
+    // SAFETY: the call has no requirements.
+    let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
+    let head = block.align_offset(page_bytes).min(bytes);
+    let whole = (bytes - head) / page_bytes * page_bytes;
+    // SAFETY: `head + whole` is at most the size of the block. Its memory is private and has no content yet, and the
+    // pages lie in it as a whole, so no other block loses anything.
+    unsafe {
+        let pages = block.add(head);
+        if libc::madvise(pages.cast::<c_void>(), whole, libc::MADV_DONTNEED) == 0 {
+            block.write_bytes(0, head);
+            pages.add(whole).write_bytes(0, bytes - head - whole);
+        } else {
+            // Locked memory cannot be forgotten.
+            block.write_bytes(0, bytes);
+        }
+    }
+}
 
 /// Size in bytes from which a block is mapped separately, and unmapped when it is freed.
 #[cfg(target_env = "gnu")]
@@ -43,3 +121,33 @@ pub(crate) const fn prepare() {}
 /// Other C libraries give memory back by themselves.
 #[cfg(not(target_env = "gnu"))]
 pub(crate) const fn trim() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns whether a page of this process has memory (mincore(2)).
+    fn is_resident(address: *mut u8) -> bool {
+        let (page, mut state) = (address.map_addr(|address| address & !4095), 0);
+        // SAFETY: the kernel writes one byte for one page.
+        let failed = unsafe { libc::mincore(page.cast(), 1, &raw mut state) };
+        assert_eq!(failed, 0);
+        state & 1 == 1
+    }
+
+    #[test]
+    fn large_zeroes_with_an_alignment_take_no_memory_until_they_are_used() {
+        let layout = Layout::from_size_align(3 << 20, 64).unwrap();
+        for _ in 0..3 {
+            // SAFETY: the layout has a size.
+            let block = unsafe { Allocator.alloc_zeroed(layout) };
+            assert!(block.addr().is_multiple_of(64) && !is_resident(block.wrapping_add(1 << 20)));
+            // SAFETY: the block has this size, and is initialised.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(block, layout.size()) };
+            assert!(bytes.iter().all(|byte| *byte == 0));
+            bytes.fill(7);
+            // SAFETY: it is a block of this allocator with this layout.
+            unsafe { Allocator.dealloc(block, layout) };
+        }
+    }
+}
