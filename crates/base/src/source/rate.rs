@@ -22,6 +22,8 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use zerocopy::FromZeros;
+
 /// Number of cells in a cache line.
 const CELLS: usize = 8;
 
@@ -134,7 +136,7 @@ pub struct Rates {
     lines: Box<[Line]>,
 }
 
-#[derive(Default)]
+#[derive(FromZeros)]
 #[repr(align(64))]
 struct Line([AtomicU64; CELLS]);
 
@@ -167,9 +169,14 @@ impl Rates {
     pub const BYTES_MAX: usize = size_of::<Line>() << LINE_BITS_MAX;
 
     /// Creates full buckets for all sources that take at most this much memory, rounded down to a power of two.
+    /// An allocator that knows fresh memory takes it only as sources come.
+    ///
+    /// # Panics
+    /// Panics if there is not enough address space.
     pub fn with_bytes(bytes: usize) -> Self {
         let lines = (bytes / size_of::<Line>()).clamp(1, 1 << LINE_BITS_MAX);
-        Self { lines: (0..1_usize << lines.ilog2()).map(|_| Line::default()).collect() }
+        let lines = Line::new_vec_zeroed(1 << lines.ilog2()).expect("32 MiB of address space");
+        Self { lines: lines.into() }
     }
 
     /// Takes some tokens from the bucket of each of these sources, which all stand for the same client, or from none.
