@@ -73,18 +73,16 @@ unsafe fn clear(block: *mut u8, bytes: usize) {
     let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1 << 16);
     let head = block.align_offset(page_bytes).min(bytes);
     let whole = (bytes - head) / page_bytes * page_bytes;
-    // SAFETY: `head + whole` is at most the size of the block. Its memory is private and has no content yet, and the
-    // pages lie in it as a whole, so no other block loses anything.
-    unsafe {
-        let pages = block.add(head);
-        if libc::madvise(pages.cast::<c_void>(), whole, libc::MADV_DONTNEED) == 0 {
-            block.write_bytes(0, head);
-            pages.add(whole).write_bytes(0, bytes - head - whole);
-        } else {
-            // Locked memory cannot be forgotten.
-            block.write_bytes(0, bytes);
-        }
-    }
+    // SAFETY: the pages lie in the block as a whole, so no other block loses anything. Their memory is private and has
+    // no content yet.
+    let failed =
+        unsafe { libc::madvise(block.wrapping_add(head).cast::<c_void>(), whole, libc::MADV_DONTNEED) };
+    // Locked memory cannot be forgotten.
+    let (head, tail) = if failed == 0 { (head, head + whole) } else { (bytes, bytes) };
+    // SAFETY: `head` is at most the size of the block, which is not in use.
+    unsafe { block.write_bytes(0, head) };
+    // SAFETY: `tail` is at most the size of the block as well.
+    unsafe { block.wrapping_add(tail).write_bytes(0, bytes - tail) };
 }
 
 /// Size in bytes from which a block is mapped separately, and unmapped when it is freed.
