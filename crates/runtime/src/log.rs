@@ -21,8 +21,8 @@ use tracing_subscriber::{Registry, fmt, reload};
 
 use crate::output;
 
-/// Maximum number of lines that wait to be written.
-const LINES_MAX: usize = 8192;
+/// Maximum number of lines that wait to be written. Each place takes 32 bytes from the start.
+const LINES_MAX: usize = 2048;
 
 /// Maximum time to wait, at the end, for the remaining lines.
 const FLUSH_TIME_MAX: Duration = Duration::from_millis(300);

@@ -22,6 +22,8 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use zerocopy::FromZeros;
+
 /// Number of cells in a cache line.
 const CELLS: usize = 8;
 
@@ -131,12 +133,16 @@ pub struct Bucket(AtomicU64);
 
 /// The buckets of all sources. Shared between threads: all methods take `&self`.
 pub struct Rates {
-    lines: Box<[Line]>,
+    /// The cells of all lines, behind some that are not used. Zeroes that were never written take no memory.
+    cells: Vec<AtomicU64>,
+    /// The number of cells before the first one at the beginning of a cache line.
+    unused: usize,
+    /// The number of lines minus one, of a power of two.
+    mask: usize,
 }
 
-#[derive(Default)]
-#[repr(align(64))]
-struct Line([AtomicU64; CELLS]);
+/// The size of a cache line in bytes.
+const LINE_BYTES: usize = CELLS * size_of::<AtomicU64>();
 
 impl Bucket {
     /// Takes a token, and returns whether it did. With `leaves_half`, it does not touch the last half.
@@ -164,12 +170,19 @@ impl Default for Rates {
 
 impl Rates {
     /// The largest memory of the buckets in bytes: 32 MiB.
-    pub const BYTES_MAX: usize = size_of::<Line>() << LINE_BITS_MAX;
+    pub const BYTES_MAX: usize = LINE_BYTES << LINE_BITS_MAX;
 
     /// Creates full buckets for all sources that take at most this much memory, rounded down to a power of two.
+    /// The kernel provides the memory as sources come.
+    ///
+    /// # Panics
+    /// Panics if there is not enough address space.
     pub fn with_bytes(bytes: usize) -> Self {
-        let lines = (bytes / size_of::<Line>()).clamp(1, 1 << LINE_BITS_MAX);
-        Self { lines: (0..1_usize << lines.ilog2()).map(|_| Line::default()).collect() }
+        let lines = 1_usize << (bytes / LINE_BYTES).clamp(1, 1 << LINE_BITS_MAX).ilog2();
+        // The allocator has no zeroes with the alignment of a line, so that they would be written.
+        let cells = AtomicU64::new_vec_zeroed((lines + 1) * CELLS).expect("32 MiB of address space");
+        let unused = cells.as_ptr().align_offset(LINE_BYTES).min(CELLS);
+        Self { cells, unused, mask: lines - 1 }
     }
 
     /// Takes some tokens from the bucket of each of these sources, which all stand for the same client, or from none.
@@ -226,7 +239,7 @@ impl Rates {
     fn cells(&self, hash: u64) -> [&AtomicU64; LINES * CELLS_PER_LINE] {
         let number = |bits: u64| usize::try_from(bits & 0xffff_ffff).unwrap_or(0);
         let [first, second] = [number(hash), number(hash >> BITS)].map(|bits| {
-            let Line(cells) = &self.lines[bits & (self.lines.len() - 1)];
+            let cells = &self.cells[self.unused + (bits & self.mask) * CELLS..][..CELLS];
             let place = bits >> LINE_BITS_MAX;
             let one = place % CELLS;
             // A different cell from the first one.

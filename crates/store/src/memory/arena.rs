@@ -380,11 +380,12 @@ impl Arena {
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Tests whether the kernel backs the beginning of the range with a huge page. The range must contain one.
+    /// Tests whether the kernel backs the beginning of the range with a huge page. The range must contain one. A single
+    /// page is enough for that: to populate and copy all would take a third of the start of a tracker.
     pub(crate) fn probe_huge_pages(&self) -> io::Result<()> {
         let start = self.base.as_ptr().cast::<c_void>();
-        // SAFETY: the range has at least one huge page, and populating it changes no content.
-        unsafe { madvise(start, HUGE_PAGE_BYTES, Advice::LinuxPopulateWrite)? };
+        // SAFETY: the range has at least one page, and populating it changes no content.
+        unsafe { madvise(start, PAGE_BYTES, Advice::LinuxPopulateWrite)? };
         self.combine(0)
     }
 

@@ -81,6 +81,14 @@ fn half_messages_stay_within_the_ceiling_and_honest_clients_are_served() {
     honest.ask(&announce('t', 'h', 0));
 }
 
+/// The limits have a bucket for every source that may come: 32 MiB with this ceiling.
+#[test]
+fn an_idle_tracker_takes_no_memory_for_sources_that_have_not_come() {
+    let tracker = Tracker::start(&[("SHOAL_MEMORY_MAX", "2GiB")]);
+    let anonymous = status_bytes(&tracker, "RssAnon");
+    assert!(anonymous < 24 << 20, "{anonymous} bytes are the tracker's own");
+}
+
 #[test]
 fn the_log_and_the_metrics_tell_how_memory_is_divided() {
     let tracker = Tracker::start(&[("SHOAL_MEMORY_MAX", "1GiB"), ("SHOAL_STORE_MEMORY_MAX", "512MiB")]);
