@@ -152,9 +152,14 @@ impl AutomaticBans {
 
     /// Lifts all bans, and forgets them. Returns them, with those that had ended already.
     pub(in crate::lists) fn lift_all(&mut self) -> Vec<Ban> {
-        self.is_unwritten |= !self.bans.is_empty();
+        self.expect_write();
         (self.ends, self.active) = (BTreeSet::new(), 0);
         core::mem::take(&mut self.bans).into_values().collect()
+    }
+
+    /// Notes that the file lacks all bans, or has other ones.
+    pub(super) fn expect_write(&mut self) {
+        self.is_unwritten |= !self.bans.is_empty();
     }
 
     /// Forgets bans that have ended long ago. Returns whether any has ended since the last call.
