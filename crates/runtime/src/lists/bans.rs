@@ -104,6 +104,7 @@ pub(super) struct Writing {
 /// All bans of a process, for the one that replaces it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CarriedBans {
+    /// The file, if there is one and it could be read.
     file: Option<PathBuf>,
     /// The bans as in the file.
     lines: String,
@@ -208,7 +209,8 @@ impl Bans {
     /// Gives all bans and their file to a new process, which replaces this one unless they are [kept](Self::keep).
     pub(super) fn hand(&mut self) -> CarriedBans {
         self.is_handed = true;
-        CarriedBans { file: self.file.clone(), lines: text(self.bans.iter().chain(self.automatic.all())) }
+        let file = self.file.clone().filter(|_| self.fault.is_none());
+        CarriedBans { file, lines: text(self.bans.iter().chain(self.automatic.all())) }
     }
 
     /// Keeps all bans and their file: the new process does not replace this one.
@@ -529,6 +531,7 @@ mod tests {
         bans.configure(Some(&file), 0);
         assert!(matches!(bans.set(ban("192.0.2.0/24", None)), Err(BanError::File(_))));
         assert_eq!(fs::read_to_string(&file).unwrap(), "garbage\n");
+        assert_eq!(bans.hand().file, None, "a new process that can read it knows better");
     }
 
     #[test]
