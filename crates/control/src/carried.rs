@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::Sources;
 use crate::last_day::Mark;
 use crate::pause::{PausedPart, paused};
-use shoal_runtime::lists::bans::Ban;
+use shoal_runtime::lists::bans::CarriedBans;
 
 /// The state of the control plane that the new process continues with.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -17,15 +17,14 @@ pub struct Carried {
     pub paused: Vec<PausedPart>,
     /// The counts of the last day.
     pub last_day: Vec<Mark>,
-    /// The bans that the file may lack, or that were set after the new process had read it.
-    pub bans: Vec<Ban>,
+    /// All bans.
+    pub bans: Option<CarriedBans>,
 }
 
 impl Carried {
-    /// Returns the present state, with the bans since a moment.
-    pub fn of(sources: &Sources, bans_since_unix_s: u64) -> Self {
+    /// Returns the present state, with bans that were [handed](shoal_runtime::lists::ListControl::hand_bans).
+    pub fn of(sources: &Sources, bans: Option<CarriedBans>) -> Self {
         let last_day = sources.last_day.lock().carried(&sources.day_counts());
-        let bans = sources.list_control.bans_since(bans_since_unix_s);
         Self { paused: paused(&sources.live.latest().policy), last_day, bans }
     }
 }

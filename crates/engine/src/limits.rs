@@ -166,6 +166,11 @@ impl SourceRates {
         self.suspects.take()
     }
 
+    /// Returns whether there are any.
+    pub fn has_suspects(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
     /// Records the peer id of a client in a torrent. Returns whether the client had another one.
     pub(crate) fn changes_peer_id(
         &self,

@@ -116,6 +116,10 @@ impl Suspects {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     pub(crate) fn take(&self) -> Vec<Suspect> {
         core::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

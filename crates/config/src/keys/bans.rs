@@ -31,7 +31,8 @@ settings! {
         malformed_per_min: u32 = 1000, in 0..=1_000_000 => Reload;
 
         /// Maximum number of tokens with a wrong signature for each minute. From the thirtieth on, a source has one signature a
-        /// second verified, so no source can exceed 60. With 50, it shows them for two minutes without a pause.
+        /// second verified, so no source can exceed 60 a minute for long. With 50, it shows them for two minutes without a
+        /// pause.
         bad_tokens_per_min: u32 = 50, in 0..=59 => Reload;
 
         /// Maximum number of swarms that a source's peers enter for each hour. 5,000 clients with 50 torrents each enter

@@ -86,6 +86,8 @@ pub(super) struct Bans {
     fault: Option<String>,
     /// Whether the log says already that bans which sources have earned cannot be written.
     has_failed: bool,
+    /// Whether all bans were given to a new process, which also has their file from then on. They cannot be changed here.
+    is_handed: bool,
     /// Held by the one thread that changes the file, from before it looks at the bans until they are on the disk. It may take
     /// the lock of the lists meanwhile, but nothing that holds that lock may wait for this one: a disk can be slow.
     writer: Arc<Mutex<()>>,
@@ -95,8 +97,17 @@ pub(super) struct Bans {
 pub(super) struct Writing {
     file: PathBuf,
     text: String,
-    /// The bans of operators in the text.
-    bans: Vec<Ban>,
+    /// Whether the file lacked some of those that sources have earned.
+    has_unwritten: bool,
+}
+
+/// All bans of a process, for the one that replaces it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CarriedBans {
+    /// The file, if there is one and it could be read.
+    file: Option<PathBuf>,
+    /// The bans as in the file.
+    lines: String,
 }
 
 /// Returns the network in a text, or what is wrong with it.
@@ -129,6 +140,9 @@ impl Bans {
         }
         self.file = file.map(Path::to_owned);
         self.fault = None;
+        self.has_failed = false;
+        // The file lacks those that sources have earned meanwhile.
+        self.automatic.expect_write();
         let Some(file) = file else {
             self.bans.clear();
             return;
@@ -192,13 +206,39 @@ impl Bans {
         self.bans.retain(|ban| ban.until_unix_s.is_none_or(|until| until > now_unix_s));
     }
 
-    /// Adds bans that the file may lack.
-    pub(super) fn add_all(&mut self, bans: Vec<Ban>, now_unix_s: u64) {
-        let (automatic, others): (Vec<Ban>, Vec<Ban>) = bans.into_iter().partition(is_automatic);
-        self.automatic.is_unwritten |= !automatic.is_empty();
+    /// Gives all bans and their file to a new process, which replaces this one unless they are [kept](Self::keep).
+    pub(super) fn hand(&mut self) -> CarriedBans {
+        self.is_handed = true;
+        let file = self.file.clone().filter(|_| self.fault.is_none());
+        CarriedBans { file, lines: text(self.bans.iter().chain(self.automatic.all())) }
+    }
+
+    /// Keeps all bans and their file: the new process does not replace this one.
+    pub(super) const fn keep(&mut self) {
+        self.is_handed = false;
+    }
+
+    /// Returns an error if all bans belong to a new process.
+    pub(super) fn check_kept(&self) -> Result<(), BanError> {
+        if self.is_handed {
+            return Err(BanError::File("an upgrade is in progress; try again after it".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Adopts the bans of the process that this one replaces. That process may have changed them since this one has read
+    /// the same file. Bans of operators in another file stay there.
+    pub(super) fn take_over(&mut self, carried: &CarriedBans, now_unix_s: u64) {
+        // A later version may have another form of bans.
+        let bans = carried.lines.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let (automatic, others): (Vec<Ban>, Vec<Ban>) = bans.partition(is_automatic);
+        if carried.file == self.file {
+            self.automatic.lift_all();
+            self.bans = others;
+        }
         self.automatic.add_all(automatic, now_unix_s);
-        self.bans.retain(|ban| others.iter().all(|other| other.network != ban.network));
-        self.bans.extend(others);
+        self.automatic.expect_write();
+        self.expire(now_unix_s);
     }
 
     /// Returns the lock to hold while the file is changed.
@@ -222,52 +262,49 @@ impl Bans {
         self.bans.iter().cloned().partition(|ban| ban.network == *network)
     }
 
-    /// Begins to replace the bans of operators. The result is to be [written](Writing::write), and then
-    /// [adopted](Self::adopt).
-    pub(super) fn replacing(&self, bans: Vec<Ban>) -> Result<Writing, BanError> {
+    /// Begins to write all bans, with `bans` in place of those of operators. The result is to be
+    /// [written](Writing::write), the outcome [noted](Self::end_writing), and `bans` [adopted](Self::adopt).
+    pub(super) fn replacing(&mut self, bans: Option<&[Ban]>) -> Result<Writing, BanError> {
+        self.check_kept()?;
         let file = self.file.clone().ok_or(BanError::NoFile)?;
         if let Some(fault) = &self.fault {
             return Err(BanError::File(format!("{} cannot be read: {fault}", file.display())));
         }
-        let text = text(bans.iter().chain(self.automatic.all()));
-        Ok(Writing { file, text, bans })
+        let text = text(bans.unwrap_or(&self.bans).iter().chain(self.automatic.all()));
+        // The text lacks all changes from now on.
+        let has_unwritten = std::mem::take(&mut self.automatic.is_unwritten);
+        Ok(Writing { file, text, has_unwritten })
     }
 
-    /// Adopts bans that have been written.
-    pub(super) fn adopt(&mut self, writing: Writing) -> Result<(), BanError> {
+    /// Adopts bans of operators that have been written.
+    pub(super) fn adopt(&mut self, writing: &Writing, bans: Vec<Ban>) -> Result<(), BanError> {
         if self.file.as_ref() != Some(&writing.file) {
             let file = writing.file.display();
             return Err(BanError::File(format!("{file} is no longer access.bans_file; try again")));
         }
-        self.bans = writing.bans;
+        self.bans = bans;
         Ok(())
     }
 
-    /// Begins to write the bans that sources have earned since the last time, if there is a file. The caller reports the
-    /// outcome to [`end_writing_earned`](Self::end_writing_earned).
+    /// Begins to write all bans, if the file lacks some of those that sources have earned.
     pub(super) fn writing_earned(&mut self) -> Option<Writing> {
-        if !self.automatic.is_unwritten {
-            return None;
-        }
-        let writing = self.replacing(self.bans.clone()).ok()?;
-        // The text lacks all changes from now on.
-        self.automatic.is_unwritten = false;
-        Some(writing)
+        if self.automatic.is_unwritten { self.replacing(None).ok() } else { None }
     }
 
-    /// Notes whether the bans that sources have earned are on the disk. After a failure, the next attempt writes them.
-    pub(super) fn end_writing_earned(&mut self, written: Result<(), BanError>) {
-        let Err(BanError::File(error)) = written else {
-            self.has_failed = false;
-            return;
-        };
-        self.automatic.is_unwritten = true;
-        if !self.has_failed {
-            self.has_failed = true;
-            tracing::warn!(
-                error,
-                "the bans that sources have earned are lost with a restart until they can be written"
-            );
+    /// Notes whether all bans are on the disk. After a failure, the next attempt writes those that sources have earned.
+    pub(super) fn end_writing(&mut self, writing: &Writing, written: &Result<(), BanError>) {
+        match written {
+            Err(BanError::File(error)) if writing.has_unwritten => {
+                self.automatic.is_unwritten = true;
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    tracing::warn!(
+                        error,
+                        "the bans that sources have earned are lost with a restart until they can be written"
+                    );
+                }
+            }
+            Err(_) => {}
+            Ok(()) => self.has_failed = false,
         }
     }
 }
@@ -326,11 +363,16 @@ mod tests {
         Ban { network, reason: "floods".to_owned(), by: "kim".to_owned(), since_unix_s: 1, until_unix_s }
     }
 
+    fn earned(ip: &str) -> Ban {
+        Ban { by: automatic::BY.to_owned(), ..ban(ip, Some(100)) }
+    }
+
     impl Bans {
         fn replace(&mut self, bans: Vec<Ban>) -> Result<(), BanError> {
-            let writing = self.replacing(bans)?;
-            writing.write()?;
-            self.adopt(writing)
+            let writing = self.replacing(Some(&bans))?;
+            let written = writing.write();
+            self.end_writing(&writing, &written);
+            written.and_then(|()| self.adopt(&writing, bans))
         }
 
         fn set(&mut self, ban: Ban) -> Result<(), BanError> {
@@ -339,8 +381,8 @@ mod tests {
         }
 
         fn write_earned(&mut self) {
-            let written = self.writing_earned().expect("some are not written").write();
-            self.end_writing_earned(written);
+            let writing = self.writing_earned().expect("some are not written");
+            self.end_writing(&writing, &writing.write());
         }
     }
 
@@ -387,8 +429,7 @@ mod tests {
         let file = folder.join("bans");
         let mut bans = Bans::default();
         bans.configure(Some(&file), 10);
-        let earned = Ban { by: automatic::BY.to_owned(), ..ban("192.0.2.1", Some(100)) };
-        bans.automatic.add_all(vec![earned], 10);
+        bans.automatic.add_all(vec![earned("192.0.2.1")], 10);
         bans.automatic.is_unwritten = true;
         bans.write_earned();
         assert!(bans.automatic.is_unwritten && bans.has_failed);
@@ -396,6 +437,10 @@ mod tests {
         bans.write_earned();
         assert!(!bans.automatic.is_unwritten && !bans.has_failed);
         assert_eq!(read(&file).unwrap().len(), 1);
+        assert!(bans.writing_earned().is_none());
+        // The file of an operator's ban has all others as well.
+        bans.automatic.is_unwritten = true;
+        bans.set(ban("192.0.2.9", None)).unwrap();
         assert!(bans.writing_earned().is_none());
     }
 
@@ -405,13 +450,12 @@ mod tests {
         let file = directory.path().join("bans");
         let mut bans = Bans::default();
         bans.configure(Some(&file), 10);
-        let earned = |ip: &str| Ban { by: automatic::BY.to_owned(), ..ban(ip, Some(100)) };
         bans.automatic.add_all(vec![earned("192.0.2.1")], 10);
         bans.automatic.is_unwritten = true;
         let writing = bans.writing_earned().unwrap();
         bans.automatic.add_all(vec![earned("192.0.2.2")], 10);
         bans.automatic.is_unwritten = true;
-        bans.end_writing_earned(writing.write());
+        bans.end_writing(&writing, &writing.write());
         assert_eq!(read(&file).unwrap().len(), 1);
         bans.write_earned();
         assert_eq!(read(&file).unwrap().len(), 2);
@@ -423,11 +467,59 @@ mod tests {
         let [former, present] = ["former", "present"].map(|name| directory.path().join(name));
         let mut bans = Bans::default();
         bans.configure(Some(&former), 10);
-        let writing = bans.replacing(bans.with(ban("192.0.2.1", None)).unwrap()).unwrap();
-        writing.write().unwrap();
+        bans.automatic.add_all(vec![earned("192.0.2.2")], 10);
+        let with = bans.with(ban("192.0.2.1", None)).unwrap();
+        let writing = bans.replacing(Some(&with)).unwrap();
+        let written = writing.write();
         bans.configure(Some(&present), 10);
-        assert!(matches!(bans.adopt(writing), Err(BanError::File(error)) if error.contains("try again")));
+        bans.end_writing(&writing, &written);
+        assert!(
+            matches!(bans.adopt(&writing, with), Err(BanError::File(error)) if error.contains("try again"))
+        );
         assert_eq!(bans.all(), []);
+        // The present file gets the bans that sources have earned before.
+        bans.write_earned();
+        assert_eq!(read(&present).unwrap(), [earned("192.0.2.2")]);
+    }
+
+    #[test]
+    fn a_new_process_has_the_bans_of_the_old_one_and_not_those_that_it_has_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, other] = ["bans", "other"].map(|name| directory.path().join(name));
+        let mut old = Bans::default();
+        old.configure(Some(&file), 10);
+        old.automatic.add_all(vec![earned("192.0.2.1"), earned("192.0.2.2")], 10);
+        old.set(ban("192.0.2.3", None)).unwrap();
+        old.set(ban("192.0.2.4", None)).unwrap();
+        let read_by = |file: Option<&Path>| {
+            let mut new = Bans::default();
+            new.configure(file, 10);
+            new
+        };
+        let [mut same, mut none] = [read_by(Some(&file)), read_by(None)];
+        let mut elsewhere = read_by(Some(&other));
+        elsewhere.set(ban("192.0.2.5", None)).unwrap();
+        // Two are lifted, and one is earned, after the new process has read the file.
+        old.automatic.lift(&[parse_network("192.0.2.1").unwrap()].into(), 10);
+        old.automatic.add_all(vec![earned("192.0.2.6")], 10);
+        let (_, others) = old.without(&parse_network("192.0.2.3").unwrap());
+        old.replace(others).unwrap();
+        let mut carried = old.hand();
+        assert!(
+            matches!(old.set(ban("192.0.2.7", None)), Err(BanError::File(error)) if error.contains("upgrade"))
+        );
+        old.automatic.is_unwritten = true;
+        assert!(old.writing_earned().is_none() && old.check_kept().is_err());
+        carried.lines += "{\"of\":\"a later version\"}\n";
+        for (bans, operators) in [(&mut same, "192.0.2.4"), (&mut none, ""), (&mut elsewhere, "192.0.2.5")] {
+            bans.take_over(&carried, 10);
+            let networks: Vec<String> = bans.all().iter().map(|ban| ban.network.addr().to_string()).collect();
+            assert_eq!(networks.join(" "), operators);
+            assert!(bans.automatic.all().eq(&[earned("192.0.2.2"), earned("192.0.2.6")]));
+            assert!(bans.automatic.is_unwritten);
+        }
+        old.keep();
+        old.set(ban("192.0.2.7", None)).unwrap();
     }
 
     #[test]
@@ -439,6 +531,7 @@ mod tests {
         bans.configure(Some(&file), 0);
         assert!(matches!(bans.set(ban("192.0.2.0/24", None)), Err(BanError::File(_))));
         assert_eq!(fs::read_to_string(&file).unwrap(), "garbage\n");
+        assert_eq!(bans.hand().file, None, "a new process that can read it knows better");
     }
 
     #[test]

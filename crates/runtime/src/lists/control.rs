@@ -14,11 +14,10 @@ use shoal_access::torrents::Details;
 use shoal_access::{Access, HashKey};
 use shoal_base::InfoHash;
 use shoal_engine::policy::Policy;
-use shoal_engine::watch::Suspect;
 use tokio::task::JoinHandle;
 
 use super::bans::automatic::{AutomaticBans, is_automatic, lifted_between};
-use super::bans::{Ban, BanError, Bans};
+use super::bans::{Ban, BanError, Bans, CarriedBans};
 use super::operations::Which;
 use super::shared::{SharedEntries, SharedError, SharedTables};
 use super::watch::{apply_changes, follow_files};
@@ -183,7 +182,7 @@ impl ListControl {
                 lifted.extend(shared.lift(network)?);
             }
         }
-        lifted.extend(self.lift_earned(|bans| bans.lift(&networks, clock::unix_s())));
+        lifted.extend(self.lift_earned(|bans| bans.lift(&networks, clock::unix_s()))?);
         let is_local = self.lock().bans.all().iter().any(|ban| ban.network == *network);
         if is_local {
             let mut local = Vec::new();
@@ -220,7 +219,7 @@ impl ListControl {
             }
         }
         let now_s = clock::unix_s();
-        let local = self.lift_earned(AutomaticBans::lift_all);
+        let local = self.lift_earned(AutomaticBans::lift_all)?;
         let present = local.iter().filter(|ban| ban.until_unix_s.is_none_or(|until| until > now_s));
         lifted.extend(present.map(|ban| ban.network));
         Ok(lifted.len())
@@ -228,42 +227,48 @@ impl ListControl {
 
     /// Bans the sources that have earned it since the last look, and writes all bans. The tracker does so when it stops.
     pub fn settle_bans(&self) {
-        self.change_by_time(&self.take_suspects());
+        self.change_by_time();
         self.write_earned();
     }
 
-    /// Writes the bans that sources have earned since the last time.
+    /// Writes all bans, if sources have earned some since the last time.
     fn write_earned(&self) {
         let writer = self.lock().bans.writer();
         let _writing = writer.lock().unwrap_or_else(PoisonError::into_inner);
         let writing = self.lock().bans.writing_earned();
         if let Some(writing) = writing {
             let written = writing.write();
-            self.lock().bans.end_writing_earned(written);
+            self.lock().bans.end_writing(&writing, &written);
         }
     }
 
-    /// Returns the bans that this tracker has set since a moment and that apply, or none while the lists are being read.
-    pub fn bans_since(&self, since_unix_s: u64) -> Vec<Ban> {
-        let Ok(lists) = self.lists.try_lock() else { return Vec::new() };
-        let bans = lists.bans.all().iter().chain(lists.bans.automatic.active(clock::unix_s()));
-        bans.filter(|ban| ban.since_unix_s >= since_unix_s).cloned().collect()
+    /// Gives all bans and their file to a new process, once no thread writes it. Until they are [kept](Self::keep_bans),
+    /// operators can change none here.
+    pub fn hand_bans(&self) -> CarriedBans {
+        let writer = self.lock().bans.writer();
+        let _none_writes = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.lock().bans.hand()
     }
 
-    /// Adopts bans of the process that this one replaces.
-    pub fn adopt_bans(&self, bans: Vec<Ban>) {
+    /// Keeps all bans and their file: the new process does not replace this one.
+    pub fn keep_bans(&self) {
+        self.lock().bans.keep();
+    }
+
+    /// Adopts the bans of the process that this one replaces.
+    pub fn adopt_bans(&self, carried: &CarriedBans) {
         apply_changes(&self.lists, &self.publisher, |lists| {
-            let changes =
-                Changes { networks: !bans.is_empty(), earned: !bans.is_empty(), ..Changes::default() };
-            lists.bans.add_all(bans, clock::unix_s());
-            changes
+            // The tables of networks can be large, and the bans of operators are usually those that were read.
+            let before: Vec<Network> = lists.bans.networks().collect();
+            lists.bans.take_over(carried, clock::unix_s());
+            let networks = !lists.bans.networks().eq(before);
+            Changes { networks, earned: true, ..Changes::default() }
         });
     }
 
-    /// Returns the sources that have earned a ban since the last call.
-    fn take_suspects(&self) -> Vec<Suspect> {
-        let live = self.publisher.live.latest();
-        live.policy.sources().map(|sources| sources.take_suspects()).unwrap_or_default()
+    /// Returns whether sources have earned a ban since the last look.
+    fn has_suspects(&self) -> bool {
+        self.publisher.live.latest().policy.sources().is_some_and(|sources| sources.has_suspects())
     }
 
     /// Makes the source of a lifted ban begin anew.
@@ -287,12 +292,11 @@ impl ListControl {
             if look.is_multiple_of(LOOKS_PER_WRITE) {
                 self.start(&mut writing, Self::write_earned);
             }
-            let suspects = self.take_suspects();
-            if next_end.load(Ordering::Relaxed) > clock::unix_s() && suspects.is_empty() {
+            if next_end.load(Ordering::Relaxed) > clock::unix_s() && !self.has_suspects() {
                 continue;
             }
             let lists = self.clone();
-            let bans = tokio::task::spawn_blocking(move || lists.change_by_time(&suspects)).await;
+            let bans = tokio::task::spawn_blocking(move || lists.change_by_time()).await;
             let bans = bans.unwrap_or_default();
             if !bans.is_empty() {
                 self.start(&mut sharing, move |lists| lists.share_automatic(&bans));
@@ -308,14 +312,16 @@ impl ListControl {
         }
     }
 
-    /// Bans suspects, and ends bans whose time is over. Returns the new bans.
-    fn change_by_time(&self, suspects: &[Suspect]) -> Vec<Ban> {
+    /// Bans the sources that have earned it since the last look, and ends bans whose time is over. Returns the new bans.
+    fn change_by_time(&self) -> Vec<Ban> {
         let mut bans = Vec::new();
         apply_changes(&self.lists, &self.publisher, |lists| {
             let now_s = clock::unix_s();
             let [own, shared] = [lists.bans.expire(now_s), lists.shared.bans.expire(now_s)];
-            for suspect in suspects {
-                if let Some(ban) = lists.bans.automatic.ban(suspect, now_s) {
+            // They are taken under the lock of the lists, so that a stop finds each suspect or its ban.
+            let live = self.publisher.live.latest();
+            for suspect in live.policy.sources().iter().flat_map(|sources| sources.take_suspects()) {
+                if let Some(ban) = lists.bans.automatic.ban(&suspect, now_s) {
                     lists.counters.bans.earned[suspect.cause as usize].add(1);
                     bans.push(ban);
                 }
@@ -366,31 +372,36 @@ impl ListControl {
     }
 
     /// Lets `lift` lift bans that sources have earned here, and makes their sources begin anew. Returns these bans.
-    fn lift_earned(&self, lift: impl FnOnce(&mut AutomaticBans) -> Vec<Ban>) -> Vec<Ban> {
-        let mut lifted: Vec<Ban> = Vec::new();
+    fn lift_earned(&self, lift: impl FnOnce(&mut AutomaticBans) -> Vec<Ban>) -> Result<Vec<Ban>, BanError> {
+        let mut outcome = Ok(Vec::new());
         apply_changes(&self.lists, &self.publisher, |lists| {
-            lifted = lift(&mut lists.bans.automatic);
-            Changes { earned: !lifted.is_empty(), ..Changes::default() }
+            outcome = lists.bans.check_kept().map(|()| lift(&mut lists.bans.automatic));
+            let earned = outcome.as_ref().is_ok_and(|lifted| !lifted.is_empty());
+            Changes { earned, ..Changes::default() }
         });
+        let lifted = outcome?;
+        // They are served already, and a disk can be slow.
+        lifted.iter().for_each(|ban| self.forgive(ban));
         if !lifted.is_empty() {
             self.write_earned();
         }
-        lifted.iter().for_each(|ban| self.forgive(ban));
-        lifted
+        Ok(lifted)
     }
 
     /// Replaces the bans of operators by the result of `change`, first in the file, and applies them.
     fn change_bans(&self, change: impl FnOnce(&Bans) -> Result<Vec<Ban>, BanError>) -> Result<(), BanError> {
         let writer = self.lock().bans.writer();
         let _writing = writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let writing = {
-            let lists = self.lock();
-            lists.bans.replacing(change(&lists.bans)?)?
+        let (writing, bans) = {
+            let mut lists = self.lock();
+            let bans = change(&lists.bans)?;
+            (lists.bans.replacing(Some(&bans))?, bans)
         };
-        writing.write()?;
+        let written = writing.write();
         let mut outcome = Ok(());
         let changes = apply_changes(&self.lists, &self.publisher, |lists| {
-            outcome = lists.bans.adopt(writing);
+            lists.bans.end_writing(&writing, &written);
+            outcome = written.and_then(|()| lists.bans.adopt(&writing, bans));
             Changes { networks: outcome.is_ok(), ..Changes::default() }
         });
         let key = self.lock().build.key;

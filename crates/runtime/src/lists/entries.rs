@@ -93,6 +93,11 @@ pub trait Entries: Default {
     /// Returns the number of entries.
     fn len(&self) -> usize;
 
+    /// Returns the number of entries to compare with those of a new version.
+    fn len_before(&self, _new: &Self) -> usize {
+        self.len()
+    }
+
     /// Returns what the log should report of a change.
     fn change(_list: &'static str, _location: &ListSource, _old: &Self, _new: &Self) -> Option<SourceChange> {
         None

@@ -242,9 +242,9 @@ impl<E: Entries> Source<E> {
         changes: &mut Vec<SourceChange>,
     ) -> bool {
         let was_known = self.is_known;
-        let before = if was_known { self.entries.len() } else { 0 };
         let (entries, faults, refusal) = match reading {
             Ok(reading) => {
+                let before = if was_known { self.entries.len_before(&reading.entries) } else { 0 };
                 let refusal = reading.refusal(before);
                 self.lines = reading.lines;
                 (Some(reading.entries), reading.faults, refusal)

@@ -62,6 +62,11 @@ impl Entries for Owners {
         self.owners.networks.len()
     }
 
+    fn len_before(&self, new: &Self) -> usize {
+        // Other rules name other networks, of which there may be any number.
+        if self.is_of(&new.named) { self.len() } else { 0 }
+    }
+
     fn wrap(reading: UrlReading<Self>) -> Fetched {
         Fetched::Owners(reading)
     }

@@ -1,7 +1,7 @@
 //! The new process, which takes over from the old one.
 
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -110,7 +110,8 @@ impl Predecessor {
         self.connection.send(&ToOld::Resumed, &[])?;
         match receive(&self.connection)? {
             (ToNew::Serve, descriptors) => Ok(descriptors.into_iter().next().and_then(|file| {
-                let carried = serde_json::from_reader(BufReader::new(File::from(file)));
+                let carried = io::read_to_string(File::from(file));
+                let carried = carried.and_then(|text| Ok(serde_json::from_str(&text)?));
                 carried
                     .inspect_err(|error| tracing::warn!(%error, "the old process tells nothing of its state"))
                     .ok()

@@ -1,5 +1,6 @@
 //! The old process, which starts the new one and hands over to it.
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Seek, Write};
@@ -32,6 +33,7 @@ use shoal_control::Sources;
 use shoal_control::carried::Carried;
 use shoal_control::operations::Handed;
 use shoal_runtime::clock;
+use shoal_runtime::lists::bans::CarriedBans;
 
 /// Maximum time for the new process to start.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
@@ -59,9 +61,6 @@ const END_TIME_MAX: Duration = Duration::from_millis(300);
 
 /// Maximum time to wait for the exit status of a new process that has failed, before it is killed.
 const EXIT_TIME_MAX: Duration = Duration::from_millis(500);
-
-/// Time within which the bans that sources have earned are in their file. The new process reads that file after the offer.
-const BANS_WRITTEN_S_MAX: u64 = 10;
 
 /// How long the process remains after its last connection, for the replies of the control listener and the log.
 const REST: Duration = Duration::from_millis(500);
@@ -271,7 +270,7 @@ impl HandOver {
             connection: &connection,
             offered,
             hand_over: self,
-            begun_unix_s: clock::unix_s(),
+            bans: Cell::new(None),
         };
         let error = attempt.run(&mut report);
         // A new process that waits for this one then ends with its own exit status.
@@ -329,7 +328,8 @@ struct Attempt<'a> {
     connection: &'a Arc<Connection>,
     offered: &'a Offered,
     hand_over: &'a HandOver,
-    begun_unix_s: u64,
+    /// All bans, once they belong to the new process.
+    bans: Cell<Option<CarriedBans>>,
 }
 
 impl Attempt<'_> {
@@ -343,6 +343,9 @@ impl Attempt<'_> {
             Err(error) => return error,
         };
         let Offered { phase, wakers, .. } = self.offered;
+        // This can wait for the disk, so the workers still serve.
+        let list_control = &self.hand_over.sources.list_control;
+        self.bans.set(Some(list_control.hand_bans()));
         let begin_ms = clock::monotonic_ms();
         let error = if phase.pause(wakers, PAUSE_TIME_MAX) {
             self.pass_swarms(continues_in_memory, begin_ms, report)
@@ -350,6 +353,7 @@ impl Attempt<'_> {
             anyhow!("a worker does not pause")
         };
         phase.set(Phase::Serving, wakers);
+        list_control.keep_bans();
         error
     }
 
@@ -482,8 +486,7 @@ impl Attempt<'_> {
     /// Returns a file with the state of the control plane.
     fn carried(&self) -> anyhow::Result<File> {
         let mut file = File::from(memfd_create("shoal-carried", MemfdFlags::CLOEXEC)?);
-        let written_unix_s = self.begun_unix_s.saturating_sub(BANS_WRITTEN_S_MAX);
-        serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources, written_unix_s))?;
+        serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources, self.bans.take()))?;
         file.rewind()?;
         Ok(file)
     }

@@ -225,13 +225,16 @@ impl DataPlane {
         let collector =
             Collector::start(&insight).context("cannot start the thread that collects samples")?;
         pool.ready().await?;
-        let (mut last_day, mut bans) = (Vec::new(), Vec::new());
+        let publisher = Arc::new(Publisher { live: Arc::clone(&live), wakers: pool.wakers(), store, swarms });
+        let mut last_day = Vec::new();
         if let Some(running) = &predecessor
             && let Some(carried) = running.wait_until_it_lets_go()?
         {
             // The workers still pause, so they serve nothing that the old process would have refused.
             live.replace(|live| live.with_policy(pausing((*live.policy).clone(), &carried.paused)));
-            (last_day, bans) = (carried.last_day, carried.bans);
+            let lists = ListControl { lists, publisher: Arc::clone(&publisher), shared: None };
+            carried.bans.iter().for_each(|bans| lists.adopt_bans(bans));
+            last_day = carried.last_day;
         }
         if let Some(running) = predecessor.take() {
             phase.set(Phase::Serving, &pool.wakers());
@@ -243,8 +246,6 @@ impl DataPlane {
         protection::log(&live.latest().policy, address, has_tokens);
         let workers = settings::workers(&config);
         tracing::info!(udp, http, tls, control = control_shown, workers, io = %backend, "ready");
-        let publisher = Arc::new(Publisher { live, wakers: pool.wakers(), store, swarms });
-        ListControl { lists, publisher: Arc::clone(&publisher), shared: None }.adopt_bans(bans);
         Ok(Self {
             started_unix_s,
             last_day: LastDay::new(started_unix_s, last_day),

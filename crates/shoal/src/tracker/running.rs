@@ -111,18 +111,19 @@ impl Running {
         // Datagrams that arrive from now on wait in the sockets.
         drop(data_path);
         let leaving = cluster.map(Node::leave);
-        tokio::select! {
+        let stopped = tokio::select! {
             stopped = tokio::time::timeout(STOP_TIME_MAX, pool.stop()) => {
-                stopped.context("a worker did not stop in time")??;
+                stopped.context("a worker did not stop in time")
             }
             signal = signals.next() => process::exit(signal.exit_code()),
-        }
-        leaving.into_iter().for_each(Leaving::finish);
+        };
         tokio::select! {
             // The outcome is in the log.
             _written = tokio::task::spawn_blocking(move || lists.settle_bans()) => {}
             signal = signals.next() => process::exit(signal.exit_code()),
         }
+        stopped??;
+        leaving.into_iter().for_each(Leaving::finish);
         if let Some(access_log) = access_log {
             access_log.stop();
         }

@@ -122,9 +122,10 @@ fn the_manager_is_told_of_start_reload_and_stop() {
         let ready = manager.receive().text;
         assert!(ready.starts_with(&format!("READY=1\nSTATUS={status}")), "{ready}");
     }
-    Client::new(tracker.udp[0]).announce(&Announce::leecher(hash(1), 1001));
     let paused = run_locally(&tracker, &["ctl", "pause", "udp", "ipv6", "--reason", "moving"]);
     assert!(paused.status.success(), "{paused:?}");
+    // The status that shows the peer shows the pause, which came before it.
+    Client::new(tracker.udp[0]).announce(&Announce::leecher(hash(1), 1001));
     // The failure of the last reload stays in sight.
     let shown = || Some(manager.receive_any().text).filter(|text| text.contains("1 peers in 1 swarms"));
     let status = eventually("the status shows the peer", shown);

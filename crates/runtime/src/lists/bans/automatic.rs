@@ -4,6 +4,7 @@
 //! ban may take, without effect. The number of bans is bounded: a new one takes the place of the one that ends first,
 //! which is usually one that has ended already. `shoal_engine::watch` says who earns a ban.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -35,7 +36,7 @@ pub(in crate::lists) fn lifted_between(before: &[Ban], after: &[Ban], now_unix_s
 pub(in crate::lists) struct AutomaticBans {
     bans: BTreeMap<IpNet, Ban>,
     /// The ends of all of them, in order.
-    ends: BTreeSet<(u64, IpNet)>,
+    ends: BTreeSet<End>,
     /// The present ones.
     active: usize,
     settings: BansConfig,
@@ -45,6 +46,13 @@ pub(in crate::lists) struct AutomaticBans {
     spared: Vec<Network>,
     /// Whether the file lacks some of them.
     pub(super) is_unwritten: bool,
+}
+
+/// When a ban ends. Of bans that end in the same second, the one of a site comes after those of its networks.
+type End = (u64, Reverse<u8>, IpNet);
+
+fn end_of(ban: &Ban) -> End {
+    (end(ban), Reverse(ban.network.prefix_len()), ban.network)
 }
 
 fn end(ban: &Ban) -> u64 {
@@ -118,18 +126,18 @@ impl AutomaticBans {
         while self.bans.len() >= self.bans_max() && !self.bans.is_empty() {
             self.remove_first();
         }
-        self.ends.insert((end(&ban), ban.network));
+        self.ends.insert(end_of(&ban));
         self.bans.insert(ban.network, ban);
     }
 
     fn remove(&mut self, network: &IpNet) -> Option<Ban> {
         let ban = self.bans.remove(network)?;
-        self.ends.remove(&(end(&ban), *network));
+        self.ends.remove(&end_of(&ban));
         Some(ban)
     }
 
     fn remove_first(&mut self) {
-        if let Some((_, network)) = self.ends.pop_first() {
+        if let Some((_, _, network)) = self.ends.pop_first() {
             self.bans.remove(&network);
         }
     }
@@ -144,15 +152,20 @@ impl AutomaticBans {
 
     /// Lifts all bans, and forgets them. Returns them, with those that had ended already.
     pub(in crate::lists) fn lift_all(&mut self) -> Vec<Ban> {
-        self.is_unwritten |= !self.bans.is_empty();
+        self.expect_write();
         (self.ends, self.active) = (BTreeSet::new(), 0);
         core::mem::take(&mut self.bans).into_values().collect()
+    }
+
+    /// Notes that the file lacks all bans, or has other ones.
+    pub(super) fn expect_write(&mut self) {
+        self.is_unwritten |= !self.bans.is_empty();
     }
 
     /// Forgets bans that have ended long ago. Returns whether any has ended since the last call.
     pub(super) fn expire(&mut self, now_unix_s: u64) -> bool {
         let forgotten = now_unix_s.saturating_sub(self.settings.longest_s.into());
-        while self.ends.first().is_some_and(|(end, _)| *end <= forgotten) {
+        while self.ends.first().is_some_and(|(end, ..)| *end <= forgotten) {
             self.remove_first();
         }
         let before = self.active;
@@ -168,8 +181,8 @@ impl AutomaticBans {
     /// Returns the bans that apply, the one that ends first as the first.
     pub(in crate::lists) fn active(&self, now_unix_s: u64) -> impl Iterator<Item = &Ban> {
         let first = now_unix_s.saturating_add(1);
-        let ends = self.ends.iter().skip_while(move |(end, _)| *end < first);
-        ends.filter_map(|(_, network)| self.bans.get(network))
+        let ends = self.ends.iter().skip_while(move |(end, ..)| *end < first);
+        ends.filter_map(|(_, _, network)| self.bans.get(network))
     }
 
     /// Returns the number of bans that applied at the last change.
@@ -198,7 +211,7 @@ impl AutomaticBans {
     /// Returns when the next ban ends, in seconds since 1970, of those that applied at the last change.
     pub(super) fn next_end(&self) -> u64 {
         let ended = self.ends.len() - self.active;
-        self.ends.iter().nth(ended).map_or(u64::MAX, |(end, _)| *end)
+        self.ends.iter().nth(ended).map_or(u64::MAX, |(end, ..)| *end)
     }
 
     /// Returns the table of all present bans and of the `shared` ones, or `None` if there are none, or none apply.
@@ -281,6 +294,12 @@ mod tests {
         }
         assert_eq!(bans.of("2001:db8:0:1::1".parse().unwrap(), 1000), None);
         assert!(bans.of("2001:db8:31:63::1".parse().unwrap(), 6000).is_some());
+        // In the same second, the ban of a site outlasts those of its networks.
+        bans.ban(&suspect("2001:db8:ffff::", 48), 9000).unwrap();
+        for number in 0..2 * BANS_MAX {
+            bans.ban(&suspect(&format!("2001:db8:ffff:{number:x}::"), 64), 9000).unwrap();
+        }
+        assert!(bans.of("2001:db8:ffff:ffff::1".parse().unwrap(), 9000).is_some());
         // A smaller maximum applies at once.
         let mut config = Config::default();
         config.bans.sources_max = 10;

@@ -252,6 +252,27 @@ fn an_ancient_database_applies_with_a_warning_and_a_reload_keeps_what_a_damaged_
 }
 
 #[test]
+fn a_reloaded_rule_applies_to_few_networks_of_a_table_with_a_faulty_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let (table, file) = (directory.path().join("table.csv"), directory.path().join("shoal.toml"));
+    let many: String = (0..198).map(|number| format!("10.{number}.0.0/24,64512,x\n")).collect();
+    fs::write(&table, format!("{many}127.0.0.9/32,64513,x\nnonsense\n")).unwrap();
+    let configure = |rule: &str| {
+        fs::write(&file, format!("[access]\nrules = [\"{rule}\"]\ngeoip = [\"{}\"]\n", table.display()))
+            .unwrap();
+    };
+    configure("as 64512 drop");
+    let tracker = Tracker::start_with_path(&file, &[NONE_EXEMPT, NO_JITTER]);
+    let client = Client::from_ip("127.0.0.9".parse().unwrap(), tracker.udp[0]);
+    let packet = Announce::leecher(hash(1), 6881).packet(client.connect(), 5);
+    assert_eq!(word(&client.ask(&packet), 0), 1);
+    configure("as 64513 refuse not here");
+    tracker.signal(Signal::SIGHUP);
+    eventually("the rule applies", || (word(&client.ask(&packet), 0) == 3).then_some(()));
+    assert_eq!(client.refusal(&packet), "not here");
+}
+
+#[test]
 fn a_dropped_network_gets_nothing_from_any_protocol() {
     let rules = "network 127.0.0.8/32 drop,network ::1 drop";
     let tracker = Tracker::start(&[("SHOAL_ACCESS_RULES", rules), NONE_EXEMPT]);

@@ -376,13 +376,14 @@ fn what_is_earned_in_the_last_moment_survives_a_stop() {
 }
 
 #[test]
-fn a_ban_survives_an_upgrade_before_it_is_in_the_file_and_a_restart_after_it() {
+fn bans_and_lifts_that_are_not_in_the_file_survive_an_upgrade_and_then_a_restart() {
     with_addresses(|| {
         let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("bans");
+        let [file, new] = ["bans", "bans.new"].map(|name| directory.path().join(name));
         let settings = [("SHOAL_ACCESS_BANS_FILE", file.to_str().unwrap())];
+        // The tracker writes this file first, and cannot while there is a directory in its place.
+        fs::create_dir(&new).unwrap();
         let upgraded = Upgraded::new(start(&settings));
-        // Bans are written every five seconds, so that at least one of the two is not written yet.
         for (address, network) in [("198.18.1.1", "198.18.1.1/32"), ("2001:2:0:1::1", "2001:2:0:1::/64")] {
             malformed(&upgraded.tracker, address);
             wait_for_ban(&upgraded.tracker, network, "malformed_per_min");
@@ -392,15 +393,27 @@ fn a_ban_survives_an_upgrade_before_it_is_in_the_file_and_a_restart_after_it() {
             });
             assert_banned(&upgraded.tracker, ip(address));
         }
-        eventually("the last process writes both", || {
-            let text = fs::read_to_string(&file).unwrap_or_default();
-            (text.lines().count() == 2).then_some(())
-        });
+        assert!(!file.exists());
+        let wait_for_lines = |lines: usize| {
+            eventually("the process that serves writes the file", || {
+                (fs::read_to_string(&file).unwrap_or_default().lines().count() == lines).then_some(())
+            });
+        };
+        fs::remove_dir(&new).unwrap();
+        wait_for_lines(2);
+        fs::create_dir(&new).unwrap();
+        ctl(&upgraded.tracker, &["bans", "remove", "198.18.1.1"]);
+        // The new process reads the lifted ban in the file.
+        wait_for_lines(2);
+        upgraded.upgrade();
+        wait_until_served(&upgraded.tracker, ip("198.18.1.1"));
+        fs::remove_dir(&new).unwrap();
+        wait_for_lines(1);
         drop(upgraded);
         let tracker = start(&settings);
-        assert_eq!(bans(&tracker).len(), 2);
-        assert_banned(&tracker, ip("198.18.1.1"));
-        assert!(is_served(&tracker, ip("198.18.1.5")));
+        assert_eq!(bans(&tracker), ["2001:2:0:1::/64 malformed requests (bans.malformed_per_min)"]);
+        assert_banned(&tracker, ip("2001:2:0:1::1"));
+        assert!(is_served(&tracker, ip("198.18.1.1")));
     });
 }
 
@@ -491,14 +504,16 @@ fn a_ban_that_a_source_earns_at_one_node_holds_at_all_and_is_lifted_at_all() {
                 (node.metric("shoal_cluster_shared_followed", &[]) == 1).then_some(())
             });
         }
-        malformed(&one, "198.18.1.1");
-        malformed(&one, "2001:2:0:1::1");
-        let networks = ["198.18.1.1/32 automatic", "2001:2:0:1::/64 automatic"];
-        for node in [&one, &two] {
-            eventually("the node knows both bans", || {
-                let shared = shared_bans(node);
-                networks.iter().all(|network| shared.iter().any(|ban| ban == network)).then_some(())
-            });
+        for (address, network) in
+            [("198.18.1.1", "198.18.1.1/32 automatic"), ("2001:2:0:1::1", "2001:2:0:1::/64 automatic")]
+        {
+            malformed(&one, address);
+            // A ban that is earned while another is being shared is not shared.
+            for node in [&one, &two] {
+                eventually("the node knows the ban", || {
+                    shared_bans(node).iter().any(|ban| ban == network).then_some(())
+                });
+            }
         }
         assert!(bans(&two).is_empty(), "nothing was earned there");
         assert_banned(&two, ip("198.18.1.1"));
