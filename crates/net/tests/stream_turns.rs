@@ -13,8 +13,8 @@ use shoal_net::stream::StreamIo;
 /// The bytes of a busy client's request, and nearly those of its reply: as many as a short turn receives.
 const LINE_BYTES: usize = 4096;
 
-/// The turns of busy clients in a round, which moves 256 KiB for them.
-const TURNS_OF_A_ROUND: usize = 33;
+/// The turns of busy clients in a round, which moves 64 KiB for them.
+const TURNS_OF_A_ROUND: usize = 9;
 
 /// A worker without a thread, and clients that always have a request for it.
 struct Crowd {
@@ -82,7 +82,7 @@ impl Crowd {
 
 #[test]
 fn a_quiet_client_goes_before_busy_ones() {
-    let (mut crowd, mut quiet) = Crowd::new(200);
+    let (mut crowd, mut quiet) = Crowd::new(100);
     for round in 0..10 {
         quiet.send_text("echo hello\n");
         // A new client does not wait either.
@@ -101,7 +101,7 @@ fn a_quiet_client_goes_before_busy_ones() {
 
 #[test]
 fn busy_clients_take_turns() {
-    const COUNT: usize = 200;
+    const COUNT: usize = 100;
     const TURNS: usize = 20;
     let (mut crowd, _quiet) = Crowd::new(COUNT);
     let mut turns = [0; COUNT];

@@ -19,21 +19,21 @@ use super::{Direction, INPUT_BYTES_MAX};
 /// The level from which on a connection is busy, in bytes. A TLS handshake with certificates and an announce stay below.
 const BUSY_BYTES_MIN: u32 = 8 * 1024;
 
-/// The highest level, in bytes. A connection at this level is quiet again after seven seconds.
+/// The highest level, in bytes. A connection at this level is quiet again after two seconds.
 const LEVEL_BYTES_MAX: u32 = 64 * 1024;
 
-/// The bytes by which a level falls in a millisecond: a connection with ten announces a second stays quiet.
-const LEAK_BYTES: u32 = 8;
+/// The bytes by which a level falls in a millisecond: a connection with forty announces a second stays quiet.
+const LEAK_BYTES: u32 = 32;
 
 /// The bytes that a turn counts as at least.
 const TURN_BYTES_MIN: u64 = 512;
 
 /// The bytes of a poll round after which a turn of a quiet connection is [short](SHORT_INPUT_BYTES_MAX), and an accepted
-/// connection waits for its first turn. Also the share of the busy connections. So many bytes take one to two milliseconds.
-pub(super) const SHARE_BYTES_MAX: u64 = 256 * 1024;
+/// connection waits for its first turn. Also the share of the busy connections. So many bytes take half a millisecond.
+pub(super) const SHARE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The bytes of a poll round after which quiet connections wait for the next round.
-const QUIET_BYTES_MAX: u64 = 4 * SHARE_BYTES_MAX;
+const QUIET_BYTES_MAX: u64 = 16 * SHARE_BYTES_MAX;
 
 /// The bytes that a short turn receives at most.
 const SHORT_INPUT_BYTES_MAX: usize = 4 * 1024;
@@ -176,6 +176,6 @@ mod tests {
         assert!((0..100).all(|look| traffic.stays_busy(now_ms + 10 * look)));
         assert!(!{ traffic }.stays_busy(now_ms + 990 + 11));
         traffic.add(u64::MAX, now_ms + 1000);
-        assert!({ traffic }.stays_busy(now_ms + 8000) && !{ traffic }.stays_busy(now_ms + 8200));
+        assert!({ traffic }.stays_busy(now_ms + 2700) && !{ traffic }.stays_busy(now_ms + 2900));
     }
 }
