@@ -371,7 +371,7 @@ fn a_source_that_goes_on_with_wrong_signatures_earns_a_ban_by_default() {
     }
     assert_eq!(sources.take_suspects(), []);
     // Another one shows three a second.
-    (0..180 * 3).for_each(|number| drop(show(2, 8000 + number / 3)));
+    (0..180 * 3).for_each(|number| _ = show(2, 8000 + number / 3));
     let suspects = sources.take_suspects();
     assert!(!suspects.is_empty());
     assert!(suspects.iter().all(|suspect| (suspect.ip, suspect.cause) == (ip(2), Cause::BadToken)));
