@@ -82,7 +82,7 @@ fn run(name: &str, announces: u32) {
 fn measured_receive(
     service: &mut Service,
     session: &mut Session,
-    input: &mut Vec<u8>,
+    input: &mut [u8],
     output: &mut Vec<u8>,
 ) -> Next {
     service.receive(session, input, output)

@@ -48,11 +48,13 @@ pub(in crate::lists) struct AutomaticBans {
     pub(super) is_unwritten: bool,
 }
 
-/// When a ban ends. Of bans that end in the same second, the one of a site comes after those of its networks.
+/// When a ban ends. Of bans that end in the same second, the one of a site comes after those of its networks. An IPv4
+/// address is as narrow as an IPv6 /64.
 type End = (u64, Reverse<u8>, IpNet);
 
 fn end_of(ban: &Ban) -> End {
-    (end(ban), Reverse(ban.network.prefix_len()), ban.network)
+    let width = if ban.network.addr().is_ipv4() { 64 } else { ban.network.prefix_len() };
+    (end(ban), Reverse(width), ban.network)
 }
 
 fn end(ban: &Ban) -> u64 {
