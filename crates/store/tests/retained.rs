@@ -174,7 +174,7 @@ const HOURS: u16 = 6;
 
 /// Runs steps on a store and on the model.
 fn check<P: Numbered>(steps: &[Step]) {
-    let (mut now_s, mut restarts) = (1_000_000, 0);
+    let (mut now_s, mut restarts, mut confused) = (1_000_000, 0, 0);
     let (mut store, mut torrents, mut peers) = (store_of(4), vec![Torrent::default(); 6], 0_u32);
     store.retain_completed(1000, HOURS);
     pass(&store, &mut now_s, 1_000_001);
@@ -189,12 +189,14 @@ fn check<P: Numbered>(steps: &[Step]) {
                 for _ in 0..count {
                     peers += 1;
                     let counts = announce::<P>(&store, torrent, peers, action, now_s);
-                    model.check(
-                        counts.completed - u32::from(action == Action::Complete),
-                        now_s,
-                        HOURS.into(),
-                    );
-                    model.completed += u32::from(action == Action::Complete);
+                    let mut downloads = u32::from(action == Action::Complete);
+                    // The store takes one of 2¹⁴ downloads for an earlier one. Only an empty torrent may be forgotten.
+                    if downloads == 1 && !model.peers.is_empty() && counts.completed == model.completed {
+                        (downloads, confused) = (0, confused + 1);
+                        assert!(confused < 3, "{confused} downloads are not counted");
+                    }
+                    model.check(counts.completed - downloads, now_s, HOURS.into());
+                    model.completed += downloads;
                     model.peers.insert(peers, now_s);
                 }
             }
