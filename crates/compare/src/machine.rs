@@ -39,11 +39,9 @@ impl Machine {
     }
 }
 
-/// Returns the commit that this program was built from, marked if files were modified; "unknown" without the
-/// repository.
+/// Returns the commit of the repository around the current folder, marked if files were modified; "unknown" without one.
 pub(crate) fn commit() -> String {
     let mut git = Command::new("git");
-    git.args(["-C", env!("CARGO_MANIFEST_DIR")]);
     git.args(["describe", "--always", "--exclude=*", "--abbrev=12", "--dirty=-modified"]);
     let output = git.output().ok().filter(|output| output.status.success());
     let text = output.and_then(|output| String::from_utf8(output.stdout).ok());

@@ -214,7 +214,9 @@ fn cargo() -> PathBuf {
 }
 
 fn json_lines(command: &mut Command) -> Result<Vec<serde_json::Value>> {
-    let output = command.current_dir(env!("CARGO_MANIFEST_DIR")).output().context("cannot run cargo")?;
+    // Cargo sets it for tests. A program that is not one belongs to the workspace around the current folder, if to any.
+    let folder = env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| ".".into());
+    let output = command.current_dir(folder).output().context("cannot run cargo")?;
     if !output.status.success() {
         bail!("{command:?} failed:\n{}", String::from_utf8_lossy(&output.stderr));
     }

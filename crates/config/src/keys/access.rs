@@ -77,7 +77,8 @@ settings! {
 
         /// The host names that the tracker serves over HTTP, HTTPS and WebSockets, such as "tracker.example". A request for
         /// another name is refused with a reason that names these; one without a name is served. Clients that use an address
-        /// in place of a name need it here, as "192.0.2.1" or "[2001:db8::1]". [] serves all names. UDP requests name no host.
+        /// in place of a name need it here: an IPv4 address as it is, or an IPv6 address in brackets. [] serves all names. UDP
+        /// requests name no host.
         hosts_allow: Vec<HostName> = Vec::new(), in 0..=FILES_MAX => Reload;
 
         /// Files or URLs with the autonomous system or the country of each network, for the rules about these: a MaxMind DB

@@ -95,6 +95,10 @@ pub(crate) type Preparation = fn(&Path) -> Result<()>;
 /// Stands for the folder of the tracker in the values of settings. A tracker has one of its own.
 pub(crate) const FOLDER: &str = "TRACKER_FOLDER";
 
+/// The files of public keys and of control tokens that each tracker has in its folder.
+pub(crate) const JWKS: &str = "TRACKER_FOLDER/jwks.json";
+pub(crate) const CONTROL_TOKENS: &str = "TRACKER_FOLDER/control_tokens";
+
 /// Stands for the port of the tracker over UDP in the values of settings.
 pub(crate) const PORT: &str = "TRACKER_PORT";
 

@@ -127,6 +127,8 @@ impl Program {
         let program = folder.join("shoal");
         symlink(std::path::absolute(&self.path)?, &program).context("cannot link the program")?;
         let mut command = command(&program, open_files_max);
+        fs::write(folder.join("jwks.json"), include_bytes!("../../keys/jwks.json"))?;
+        fs::write(folder.join("control_tokens"), include_bytes!("../../keys/control_tokens"))?;
         prepare(&folder)?;
         let folder_text = folder.display().to_string();
         let replaced = |value: &str| value.replace(FOLDER, &folder_text).replace(PORT, &port.to_string());

@@ -15,7 +15,7 @@ use shoal_cluster::protocol::{NodeId, SHARDS, Scope, encode_delta, encode_presen
 
 use self::attacker::{Attacker, delta_subject, hello_subject, node_subject};
 use crate::measure;
-use crate::siege::attack::{Attack, Layer, Limits};
+use crate::siege::attack::{Attack, JWKS, Layer, Limits};
 use crate::siege::cluster::{metric, status, write_password};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::nats::NatsClient;
@@ -121,7 +121,7 @@ pub(super) const ATTACKS: &[Attack] = &[
         tries: "announces of users over UDP without a pause, while no stream takes their credit",
         promise: "the announces are served, their credit waits in bounded memory, and what is lost is counted",
         settings: &[
-            ("tokens.jwks", concat!(env!("CARGO_MANIFEST_DIR"), "/keys/jwks.json")),
+            ("tokens.jwks", JWKS),
             ("tokens.required", "false"),
             ("cluster.credit_stream", "CREDIT"),
             ("cluster.jetstream_domain", "nowhere"),

@@ -11,7 +11,7 @@ use shoal_wire::websocket::handshake::Unaccepted;
 
 use crate::measure::{self, count};
 use crate::siege::address::{honest_v4, hostile, hostile_v4, hostile_v6};
-use crate::siege::attack::{Attack, Layer, Limits};
+use crate::siege::attack::{Attack, JWKS, Layer, Limits};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, announce_target, get};
 use crate::siege::udp::{Flow, leecher, send_all};
@@ -19,10 +19,7 @@ use crate::siege::websocket::{WebSocket, announce, random_id};
 
 pub(super) const ATTACKS: &[Attack] = &[Attack {
     // Honest clients of all protocols have no token; those of the attack have one, and each of their replies is checked.
-    settings: &[
-        ("tokens.jwks", concat!(env!("CARGO_MANIFEST_DIR"), "/keys/jwks.json")),
-        ("tokens.required", "false"),
-    ],
+    settings: &[("tokens.jwks", JWKS), ("tokens.required", "false")],
     limits: Limits { resident_bytes_max: 512 << 20, ..Limits::SWARMS_STAY },
     ..Layer::Tokens.attack(
         "random-tokens",

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use crate::siege::address::honest_v4;
-use crate::siege::attack::Setting;
+use crate::siege::attack::{CONTROL_TOKENS, Setting};
 use crate::siege::context::{Context, TIMEOUT};
 use crate::siege::http::{HttpClient, Response, control_request};
 
@@ -15,8 +15,7 @@ use crate::siege::http::{HttpClient, Response, control_request};
 pub(super) const READ_TOKEN: &str = "siege-read-0123456789abcdef";
 pub(super) const ADMIN_TOKEN: &str = "siege-admin-0123456789abcdef";
 const OPERATOR_TOKEN: &str = "siege-operator-0123456789abcdef";
-pub(super) const TOKENS: Setting =
-    ("control.tokens", concat!(env!("CARGO_MANIFEST_DIR"), "/keys/control_tokens"));
+pub(super) const TOKENS: Setting = ("control.tokens", CONTROL_TOKENS);
 
 /// Milliseconds between two requests of the operator.
 const PAUSE_MS: u64 = 50;
