@@ -29,7 +29,7 @@ const LEAK_BYTES: u32 = 32;
 const TURN_BYTES_MIN: u64 = 512;
 
 /// The bytes of a poll round after which a turn of a quiet connection is [short](SHORT_INPUT_BYTES_MAX), and an accepted
-/// connection waits for its first turn. Also the share of the busy connections. So many bytes take half a millisecond.
+/// connection waits for its first turn. Also the share of the busy connections. They take half a millisecond.
 pub(super) const SHARE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The bytes of a poll round after which quiet connections wait for the next round.
