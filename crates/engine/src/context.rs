@@ -70,8 +70,8 @@ impl<T> Context<T> {
         self.policy = policy;
     }
 
-    /// Returns the number of announces for which one stands that the gate has `drawn` for so many, if it is to be looked at for
-    /// bans, and 0 otherwise.
+    /// Returns the number of announces that the present one counts as for bans, 0 if it is not looked at. The gate has `drawn`
+    /// this number for it.
     pub(crate) fn watched(&self, drawn: u32) -> u32 {
         self.policy.watch().map_or(0, |watch| watch.weight(drawn))
     }

@@ -215,7 +215,7 @@ impl Watch {
         self.distance == 1
     }
 
-    /// Returns the number of announces for which one stands that the gate has `drawn` for so many, or 0 if it is not looked at.
+    /// Returns the number of announces that one counts as, 0 if it is not looked at. The gate has `drawn` this number for it.
     pub(crate) const fn weight(&self, drawn: u32) -> u32 {
         match self.distance {
             distance @ (0 | 1) => distance,

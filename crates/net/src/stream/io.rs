@@ -58,8 +58,8 @@ const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 ///   the [`super::Budget`] of the worker, it closes connections of the sources that hold most.
 /// - Input after the last reply is read and discarded for a moment before the socket closes, so that no reset overtakes
 ///   the reply.
-/// - A poll round is bounded, and no listener or connection starves another. Quiet ones are served first,
-///   and busy ones in turns.
+/// - A poll round is bounded, and no listener or connection starves another. Quiet ones are served first, and
+///   busy ones in turns.
 /// - It counts errors that a peer can cause, and never fails because of them. Without free descriptors it closes a
 ///   connection in the same order and tries again, but it never spins.
 /// - In the steady state it allocates nothing for a request.
