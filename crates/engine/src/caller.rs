@@ -10,10 +10,10 @@ use core::net::{IpAddr, SocketAddr};
 use shoal_base::source::Excess;
 use shoal_store::{Announce, Announced, LockedShard, Place, Rejection, Swarms};
 
-use crate::Now;
 use crate::counter::{Family, Tally, Unregistered};
 use crate::policy::{self, Policy};
 use crate::refusal::Refusal;
+use crate::{Now, address};
 
 /// How to serve a client whose peer would exceed a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) struct Caller<'a> {
 impl Caller<'_> {
     /// Returns the canonical address of the client.
     pub(crate) fn ip(&self) -> IpAddr {
-        self.address.ip().to_canonical()
+        address::canonical(self.address)
     }
 
     /// Serves an announce whose peer the store has not registered for this reason, from the locked shard of its swarm.

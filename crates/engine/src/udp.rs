@@ -136,7 +136,7 @@ impl Responder {
             && limits.is_exact(Protocol::Udp)
         {
             for exchange in &*chunk {
-                limits.prefetch(exchange.source.ip().to_canonical(), Activity::Request(Protocol::Udp));
+                limits.prefetch(address::canonical(&exchange.source), Activity::Request(Protocol::Udp));
             }
         }
         self.front.context.set_now(now);
@@ -359,7 +359,7 @@ fn log_answered(context: &mut Context, chunk: &[Exchange<'_>]) {
 }
 
 fn log_datagram(context: &mut Context, exchange: &Exchange<'_>, outcome: Outcome) {
-    let ip = exchange.source.ip().to_canonical();
+    let ip = address::canonical(&exchange.source);
     context.log(Some(ip), Kind::Other, outcome, |record| {
         record.read_datagram(exchange.request, &exchange.reply[..exchange.reply_len]);
     });

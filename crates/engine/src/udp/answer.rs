@@ -11,7 +11,6 @@ use shoal_wire::udp::{
 };
 
 use super::{Front, Limits, Peer, Query, first_info_hash, log_datagram};
-use crate::Now;
 use crate::batch::{self, Batch, ITEMS_MAX, Item, Work};
 use crate::caller::Caller;
 use crate::counter::{Drop, Family, Kind, Outcome};
@@ -19,6 +18,7 @@ use crate::policy::{Decision, Policy, Protocol, Request};
 use crate::refusal::{Refusal, Refused};
 use crate::tokens::Shown;
 use crate::watch::Sighting;
+use crate::{Now, address};
 
 impl Front {
     /// Applies and answers the requests of both families.
@@ -233,7 +233,7 @@ impl Front {
         let port = announce.port.get();
         let place = store.v4.locate(&announce.info_hash);
         let private_place = store.private.locate(&announce.info_hash, network);
-        match exchange.source.ip().to_canonical() {
+        match address::canonical(&exchange.source) {
             IpAddr::V4(ip) => {
                 let announce = shoal_store::Announce { peer: PeerV4::new(ip, port), action, peers_wanted };
                 let (near, far) = ((&store.private.v4, &private_place), (&store.v4, &place));
@@ -258,7 +258,7 @@ impl Front {
         let Ok(wire::Request::Announce { announce, .. }) = wire::Request::decode(exchange.request) else {
             return None;
         };
-        let ip = exchange.source.ip().to_canonical();
+        let ip = address::canonical(&exchange.source);
         self.context.policy.rule_interval_s(ip, &announce.peer_id)
     }
 
@@ -319,7 +319,7 @@ impl Front {
         else {
             return;
         };
-        let ip = exchange.source.ip().to_canonical();
+        let ip = address::canonical(&exchange.source);
         if let Some(recorder) = &mut self.context.recorder {
             recorder.record(change, action, &announce.info_hash, (ip, announce.port.get()));
         }
