@@ -10,6 +10,8 @@ use std::{env, fs};
 use serde_json::{Value, json};
 use shoal_testkit::callgrind;
 
+use crate::{PROTECTED, UNPROTECTED};
+
 /// A case fails if its count is above the accepted one by more than this share.
 const RISE_MAX: f64 = 0.03;
 
@@ -33,7 +35,7 @@ pub(crate) fn compare(
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.json");
     let (compiler, mut accepted) = (compiler()?, Accepted::read(&path)?);
     let is_comparable = compiler == accepted.compiler;
-    let mut above = Vec::new();
+    let (mut above, mut counted) = (Vec::new(), BTreeMap::new());
     for case in cases {
         let count = callgrind::count(case, "measured_serve")?;
         let known = accepted.counts.get(case).copied();
@@ -52,6 +54,13 @@ pub(crate) fn compare(
         if accept {
             accepted.counts.insert(case.to_owned(), count);
         }
+        counted.insert(case, count);
+    }
+    if let (Some(with), Some(without), false) = (counted.get(PROTECTED), counted.get(UNPROTECTED), json) {
+        println!(
+            "With the defaults that protect the tracker, an announce takes {:.3} times as many.",
+            with / without
+        );
     }
     if accept {
         Accepted { compiler, ..accepted }.write(&path)?;

@@ -24,7 +24,7 @@ use shoal_access::networks::{Network, NetworkTable};
 use shoal_access::token::{HashKey, KeyNumber, KeySet};
 use shoal_base::source::{HoldingLimits, Holdings};
 use shoal_base::transport::datagram::{BATCH_MAX, Exchange, REPLY_BYTES_MAX};
-use shoal_config::Config;
+use shoal_config::{Auto, Config, PrivateAddresses};
 use shoal_engine::Now;
 use shoal_engine::connection_id::ConnectionKey;
 use shoal_engine::context::Context;
@@ -54,6 +54,8 @@ const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");
 enum Rules {
     /// The defaults.
     None,
+    /// No limits, no bans, and all addresses are alike: what the defaults cost is the difference.
+    Unprotected,
     /// 100,000 networks.
     Networks,
     /// Every announce has a token, which is in the cache.
@@ -73,6 +75,10 @@ pub(crate) struct Case {
     rules: Rules,
 }
 
+/// An announce with the defaults, and the same without those that protect the tracker.
+pub(crate) const PROTECTED: &str = "instructions/announce";
+pub(crate) const UNPROTECTED: &str = "instructions/announce-unprotected";
+
 const CASES: [Case; 9] = [
     Case {
         name: "instructions/connect",
@@ -81,10 +87,16 @@ const CASES: [Case; 9] = [
         rules: Rules::None,
     },
     Case {
-        name: "instructions/announce",
+        name: PROTECTED,
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
         announces_per_life: 0,
         rules: Rules::None,
+    },
+    Case {
+        name: UNPROTECTED,
+        mix: Mix { connect: 0, announce: 1, scrape: 0 },
+        announces_per_life: 0,
+        rules: Rules::Unprotected,
     },
     Case {
         name: "instructions/published",
@@ -113,12 +125,6 @@ const CASES: [Case; 9] = [
     Case {
         name: "instructions/announce-with-insight",
         mix: Mix { connect: 0, announce: 1, scrape: 0 },
-        announces_per_life: 0,
-        rules: Rules::Insight,
-    },
-    Case {
-        name: "instructions/published-with-insight",
-        mix: Mix { connect: 50, announce: 50, scrape: 1 },
         announces_per_life: 0,
         rules: Rules::Insight,
     },
@@ -172,20 +178,23 @@ fn main() -> ExitCode {
 
 /// Fills a tracker and puts load on it. Returns the number of replies to the load.
 fn run(case: Case, size: Size) -> u64 {
+    let mut config = Config::default();
+    // As in comparisons, whose load comes from a few addresses.
+    config.announce.peers_per_address_max = 0;
+    if case.rules == Rules::Unprotected {
+        unprotect(&mut config);
+    }
     let mut settings = shoal_store::Settings::new(256 << 20, 2700, SECRET);
-    let peers_max = Config::default().limits.peers_per_source_max;
+    let peers_max = config.limits.peers_per_source_max;
     let holdings = HoldingLimits { peers_max, torrents_max: 0 };
     settings.holdings = Holdings::new(holdings, [SECRET[0], SECRET[1]]).map(Arc::new);
     let store = Arc::new(Store::new(&settings).expect("address space"));
-    // As in comparisons, whose load comes from a few addresses.
-    let mut config = Config::default();
-    config.announce.peers_per_address_max = 0;
     let rng = fastrand::Rng::with_seed(3);
     let issuer = Issuer::ed25519("2026-11");
     let sources = Arc::new(SourceRates::new(SECRET));
     let (limits, watch) = (Limits::of(&config.limits, &sources), Watch::of(&config, &sources));
     let (policy, options) = match case.rules {
-        Rules::None | Rules::Insight => (Policy::new(config), vec![Vec::new()]),
+        Rules::None | Rules::Unprotected | Rules::Insight => (Policy::new(config), vec![Vec::new()]),
         Rules::Networks => (with_networks(config), vec![Vec::new()]),
         Rules::Tokens => {
             (with_tokens(config, &issuer), (0..TOKENS).map(|user| options(&issuer, user)).collect())
@@ -220,6 +229,17 @@ fn run(case: Case, size: Size) -> u64 {
         serve(&mut responder, batch, measured_serve, |_, out| clients.request(case.mix, out))
     });
     replies.sum()
+}
+
+/// Turns off everything that protects the tracker by default, as far as UDP has it.
+fn unprotect(config: &mut Config) {
+    config.limits.udp_requests_per_s = 0;
+    config.limits.http_requests_per_s = 0;
+    config.limits.webtorrent_requests_per_s = 0;
+    config.limits.tcp_connects_per_s = 0;
+    config.limits.peers_per_source_max = 0;
+    config.bans.automatic = false;
+    config.address.private = Auto::Set(PrivateAddresses::Serve);
 }
 
 /// Returns a policy with 100,000 networks that refuse no client here.
