@@ -2,19 +2,21 @@
 
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpStream};
+use std::net::IpAddr;
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use rustix::net::sockopt::set_socket_linger;
+use shoal_testkit::client::tls::Tls;
 use shoal_testkit::client::{tcp, tcp_with_small_window};
 
 use super::holding::{Holding, Reading};
 use crate::measure;
 use crate::measure::count;
 use crate::siege::address::{
-    honest_v4, honest_v6, hostile_block_v4, hostile_site_v6, hostile_v4, hostile_v6, proxy,
+    honest_v4, honest_v6, hostile, hostile_block_v4, hostile_site_v6, hostile_v4, hostile_v6, proxy,
 };
 use crate::siege::attack::{Attack, Layer, Limits, Setting};
 use crate::siege::context::{Context, TIMEOUT};
@@ -34,6 +36,15 @@ const FOUR_HUNDRED_SLOTS: &[Setting] = &[("http.connections_max", "400")];
 /// The number of connections that a flood opens in a second, and the number of the last ones that it keeps open.
 const FLOOD_PER_S: u32 = 700;
 const FLOOD_KEPT: usize = 2000;
+
+/// The number of clients that connect together.
+const CROWD: u32 = 64;
+
+/// Connections with bursts, and the requests of a burst. A burst and its replies are less than 8 KiB, from which on a connection
+/// waits for quiet ones, and are forgotten after the interval.
+const BURST_CONNECTIONS: u32 = 1000;
+const BURST: usize = 16;
+const BURST_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The number of honest WebSockets that wait for offers during a flood.
 const WAITING_SOCKETS: u32 = 20;
@@ -160,9 +171,15 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     connections(
         "connect-and-close",
-        "a connection for each request, without a pause",
+        "crowds of clients with a connection for each request, without a pause, plain and over TLS",
         &[],
         connect_and_close,
+    ),
+    connections(
+        "bursts-with-pauses",
+        "1,000 connections send bursts at once, plain and over TLS, each too small to count as busy, and pause until it is forgotten",
+        &[],
+        bursts_with_pauses,
     ),
     Attack {
         open_files_max: Some(200),
@@ -292,31 +309,80 @@ fn flood_with(context: &Context<'_>, opening: &[u8], source: impl Fn(u32) -> IpA
     Ok(())
 }
 
+/// Opens connections from many addresses without a pause, and resets each.
 fn connect_and_reset(context: &Context<'_>) -> Result<()> {
-    flood(context, |mut stream| {
-        let _ = stream.write_all(&request());
-        // Closing the connection sends a reset.
-        let _ = set_socket_linger(&stream, Some(Duration::ZERO));
-    })
-}
-
-fn connect_and_close(context: &Context<'_>) -> Result<()> {
-    flood(context, |mut stream| {
-        let _ = stream.write_all(&get_and_close(&announce_target(&[2; 20], 7100, 10)));
-        let _ = stream.read(&mut [0; 4096]);
-    })
-}
-
-/// Opens connections from many addresses without a pause.
-fn flood(context: &Context<'_>, act: impl Fn(TcpStream)) -> Result<()> {
     for number in context.rounds() {
         let source = hostile_v4(number % 200);
-        if let Ok(stream) = tcp(source, context.http(source), TIMEOUT) {
+        if let Ok(mut stream) = tcp(source, context.http(source), TIMEOUT) {
             context.spend(1, count(request().len()));
-            act(stream);
+            let _ = stream.write_all(&request());
+            // Closing the connection sends a reset.
+            let _ = set_socket_linger(&stream, Some(Duration::ZERO));
         }
     }
     Ok(())
+}
+
+fn connect_and_close(context: &Context<'_>) -> Result<()> {
+    let request = get_and_close(&announce_target(&[2; 20], 7100, 10));
+    plain_and_over_tls(context, |tls| {
+        for number in context.rounds() {
+            let mut crowd = open_crowd(context, number * CROWD..(number + 1) * CROWD, tls);
+            exchange(context, &mut crowd, &request, 1);
+        }
+    });
+    Ok(())
+}
+
+fn bursts_with_pauses(context: &Context<'_>) -> Result<()> {
+    let burst = request().repeat(BURST);
+    plain_and_over_tls(context, |tls| {
+        let mut crowd = open_crowd(context, 0..BURST_CONNECTIONS / 2, tls);
+        while !context.is_window_over() {
+            let next = measure::now() + BURST_INTERVAL;
+            exchange(context, &mut crowd, &burst, BURST);
+            measure::sleep_until(next);
+        }
+        let open = crowd.iter_mut().filter_map(|client| client.request(&request()).ok()).count();
+        let (all, name) = (BURST_CONNECTIONS / 2, if tls.is_some() { "TLS" } else { "plain" });
+        context.check(
+            format!("{name} connections with bursts"),
+            open == all as usize,
+            format!("{open} of {all} served"),
+        );
+    });
+    Ok(())
+}
+
+/// Attacks in two threads, one of which uses TLS.
+fn plain_and_over_tls<'t>(context: &'t Context<'_>, attack: impl Fn(Option<&'t Tls>) + Sync) {
+    thread::scope(|scope| {
+        for tls in [None, Some(context.tls)] {
+            let attack = &attack;
+            scope.spawn(move || attack(tls));
+        }
+    });
+}
+
+/// Opens connections from many addresses of both families.
+fn open_crowd(context: &Context<'_>, numbers: Range<u32>, tls: Option<&Tls>) -> Vec<HttpClient> {
+    let open = |number| {
+        let source = hostile(number % 400);
+        let target = if tls.is_some() { context.tracker.tls(source) } else { context.http(source) };
+        HttpClient::open(source, target, tls, TIMEOUT).ok()
+    };
+    numbers.filter_map(open).collect()
+}
+
+/// Sends on all connections, and then receives so many responses on each.
+fn exchange(context: &Context<'_>, crowd: &mut [HttpClient], requests: &[u8], responses: usize) {
+    for client in &mut *crowd {
+        context.spend(count(responses), count(requests.len()));
+        let _ = client.send(requests);
+    }
+    for client in crowd {
+        let _ = (0..responses).try_for_each(|_| client.receive().map(drop));
+    }
 }
 
 fn half_proxy_headers(context: &Context<'_>) -> Result<()> {

@@ -132,13 +132,10 @@ pub const PROMISES: &[Promise] = &[
         text: "No client can end or starve the connection of another; a slow reader loses offers of other clients before it loses its connection.",
         tests: &[
             on(&[Udp, Xdp], NO_CONNECTIONS),
+            on(&[Http, Ipv4], Attacks(&["connections/connect-and-reset", "connections/silent"])),
             on(
-                &[Http, Ipv4],
-                Attacks(&[
-                    "connections/connect-and-reset",
-                    "connections/connect-and-close",
-                    "connections/silent",
-                ]),
+                &[Http, Https, Ipv4, Ipv6],
+                Attacks(&["connections/connect-and-close", "connections/bursts-with-pauses"]),
             ),
             on(&[Http, Ipv6], Attacks(&["connections/many-networks-of-one-prefix"])),
             on(
@@ -300,13 +297,10 @@ pub const PROMISES: &[Promise] = &[
             ),
             on(&[Xdp, Ipv4], Attacks(&["floods/monitoring-firm-xdp"])),
             on(&[Http, Ipv4, Ipv6], Attacks(&["http/pipelining", "http/huge-query", "http/upgrade-storm"])),
+            on(&[Http, Ipv4], Attacks(&["connections/connect-and-reset", "floods/monitoring-firm-http"])),
             on(
-                &[Http, Ipv4],
-                Attacks(&[
-                    "connections/connect-and-close",
-                    "connections/connect-and-reset",
-                    "floods/monitoring-firm-http",
-                ]),
+                &[Http, Https, Ipv4, Ipv6],
+                Attacks(&["connections/connect-and-close", "connections/bursts-with-pauses"]),
             ),
             on(
                 &[Https, Wss, Ipv4, Ipv6],
