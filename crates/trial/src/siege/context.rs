@@ -69,7 +69,8 @@ impl<'t> Context<'t> {
     ) -> Self {
         let now = measure::now();
         let window = mode.pick(Duration::from_millis(1300), Duration::from_secs(6));
-        let limit = mode.pick(Duration::from_secs(10), Duration::from_secs(90));
+        // Few attacks come near it, and only beside builds.
+        let limit = mode.pick(Duration::from_secs(30), Duration::from_secs(90));
         Self {
             tracker,
             cluster,
