@@ -3,6 +3,8 @@
 //!
 //! Clients that leave are served in any case, so that no swarm hands out peers that are gone. A drain serves scrapes as
 //! well, since its clients are to go elsewhere soon; a pause refuses them, since it is to take load away.
+//! WebSockets stay open in a pause, since a client that is closed would connect again at once, which costs more than a
+//! refused announce. UDP clients still get connection ids, without which they could not read the reason.
 
 use core::net::IpAddr;
 use std::sync::Arc;
