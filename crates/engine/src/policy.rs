@@ -12,7 +12,6 @@
 //! The claimed address (`ip`) is never part of a request.
 
 mod gate;
-mod request;
 mod terms;
 
 use core::net::IpAddr;
@@ -32,12 +31,11 @@ use crate::limits::{self, Activity, Limits, SourceRates};
 use crate::pace::{Overload, Pace};
 use crate::refusal::{Refusal, Refused, Words};
 use crate::suspension::Suspension;
-use crate::tokens::{SocketToken, Tokens};
+use crate::tokens::{Shown, SocketToken, Tokens};
 use crate::watch::{Sighting, Watch};
 use crate::{Now, address};
 
 pub use gate::Gate;
-pub use request::{Request, ScrapeRequest, Torrents};
 pub use terms::Interval;
 
 labels! {
@@ -78,12 +76,91 @@ pub struct Policy {
     watch: Option<Arc<Watch>>,
 }
 
+/// An announce, in terms that all protocols share.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r> {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The address that the request came from, which is canonical (no v4-mapped v6 address).
+    pub ip: IpAddr,
+    /// The torrent.
+    pub info_hash: &'r InfoHash,
+    /// The peer id. Clients may omit it over HTTP.
+    pub peer_id: Option<&'r PeerId>,
+    /// The port on which the client accepts peers; 0 if it accepts none. `None` if peers reach it through the tracker
+    /// (WebTorrent).
+    pub port: Option<u16>,
+    /// The event.
+    pub event: Event,
+    /// The number of bytes that the client still needs, if it sends one. Clients that do not know it send negative or
+    /// huge numbers.
+    pub left_bytes: Option<i64>,
+    /// The number of peers that the client wants, if it sends one. A negative number leaves it to the tracker.
+    pub numwant: Option<i64>,
+    /// The part of the request that may hold a token.
+    pub shown: Shown<'r>,
+    /// The rule about the head of the request, see [`Policy::match_headers`].
+    pub headers: HeaderMatch,
+    /// Whether the front end calls [`Policy::check_torrent`] itself if the torrent has no swarm, provided that the
+    /// policy [permits all swarms](Policy::permits_swarms). The front end looks for the swarm anyway, which saves
+    /// most look-ups in lists.
+    pub is_torrent_checked_later: bool,
+    /// The number of requests for which this one counts towards limits, as the [`Gate`] of the front end has drawn it.
+    pub drawn: u32,
+}
+
+impl<'r> Request<'r> {
+    /// Returns a regular update with no optional field. A front end sets the fields of its protocol, so that a new
+    /// field concerns only the protocols that send it.
+    pub fn new(protocol: Protocol, ip: IpAddr, info_hash: &'r InfoHash) -> Self {
+        let (event, shown, headers) = (Event::Update, Shown::Nothing, HeaderMatch::default());
+        Self {
+            protocol,
+            ip,
+            info_hash,
+            peer_id: None,
+            port: None,
+            event,
+            left_bytes: None,
+            numwant: None,
+            shown,
+            headers,
+            is_torrent_checked_later: false,
+            drawn: 1,
+        }
+    }
+}
+
+/// A scrape, in terms that all protocols share.
+#[derive(Clone, Copy, Debug)]
+pub struct ScrapeRequest<'r> {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The canonical address that the request came from.
+    pub ip: IpAddr,
+    /// The torrents.
+    pub torrents: Torrents<'r>,
+    /// The part of the request that may hold a token.
+    pub shown: Shown<'r>,
+    /// The rule about the head of the request.
+    pub headers: HeaderMatch,
+}
+
 /// The parts of a request that rules are about.
 #[derive(Clone, Copy)]
 struct Said<'r> {
     ip: IpAddr,
     headers: HeaderMatch,
     peer_id: Option<&'r PeerId>,
+}
+
+/// The torrents of a scrape.
+#[derive(Clone, Copy, Debug)]
+pub enum Torrents<'r> {
+    /// The torrents with these info hashes.
+    Named(&'r [InfoHash]),
+    /// All torrents of the tracker.
+    All,
 }
 
 /// How an admitted announce is served.
@@ -657,7 +734,6 @@ mod tests {
 
     use super::*;
     use crate::pace::Load;
-    use crate::tokens::Shown;
 
     const NOW: Now = Now { monotonic_s: 0, monotonic_ms: 0, unix_s: 0 };
 
