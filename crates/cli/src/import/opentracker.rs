@@ -107,7 +107,9 @@ fn take(key: &str, value: &str, root: Option<&str>, translation: &mut Translatio
             translation.note(Omission::NotNeeded, &what, reason);
         }
         "tracker.user" => translation.take(&what, "process.user", value),
-        "tracker.redirect_url" => without("Shoal has no page at /; a proxy in front can redirect it"),
+        "tracker.redirect_url" => {
+            without("Shoal redirects nothing; home.page or home.file serves a page at /")
+        }
         _ => {
             let known = KEYS.iter().chain(&TRACKER_KEYS).copied();
             let advice = match nearest(key, known) {

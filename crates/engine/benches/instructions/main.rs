@@ -54,7 +54,7 @@ const KEY: ConnectionKey = ConnectionKey::new(*b"fedcba9876543210");
 enum Rules {
     /// The defaults.
     None,
-    /// No limits, no bans, and all addresses are alike: what the defaults cost is the difference.
+    /// No limits of sources, no bans, and all addresses are alike: what these cost by default is the difference.
     Unprotected,
     /// 100,000 networks.
     Networks,
@@ -231,7 +231,7 @@ fn run(case: Case, size: Size) -> u64 {
     replies.sum()
 }
 
-/// Turns off everything that protects the tracker by default, as far as UDP has it.
+/// Turns off what protects the tracker by default, as far as UDP has it. The peers of an address are not limited in any case here.
 fn unprotect(config: &mut Config) {
     config.limits.udp_requests_per_s = 0;
     config.limits.http_requests_per_s = 0;

@@ -40,11 +40,15 @@ const FLOOD_KEPT: usize = 2000;
 /// The number of clients that connect together.
 const CROWD: u32 = 64;
 
-/// Connections with bursts, and the requests of a burst. A burst and its replies are less than 8 KiB, from which on a connection
-/// waits for quiet ones, and are forgotten after the interval.
+/// Connections with bursts, the requests of a burst, and the least number of bursts.
 const BURST_CONNECTIONS: u32 = 1000;
-const BURST: usize = 16;
-const BURST_INTERVAL: Duration = Duration::from_millis(250);
+const BURST: usize = 8;
+const BURSTS_MIN: u32 = 4;
+
+/// A pause after a burst, and the bytes that the tracker forgets in each millisecond of it. A connection that has moved 8 KiB
+/// more lately waits for quiet ones.
+const FORGETTING_MS: u64 = 250;
+const FORGOTTEN_BYTES_PER_MS: u64 = 32;
 
 /// The number of honest WebSockets that wait for offers during a flood.
 const WAITING_SOCKETS: u32 = 20;
@@ -171,7 +175,7 @@ pub(super) const ATTACKS: &[Attack] = &[
     ),
     connections(
         "connect-and-close",
-        "crowds of clients with a connection for each request, without a pause, plain and over TLS",
+        "crowds of clients with a connection for each request, without a pause; over TLS, one handshake after another",
         &[],
         connect_and_close,
     ),
@@ -325,41 +329,54 @@ fn connect_and_reset(context: &Context<'_>) -> Result<()> {
 
 fn connect_and_close(context: &Context<'_>) -> Result<()> {
     let request = get_and_close(&announce_target(&[2; 20], 7100, 10));
-    plain_and_over_tls(context, |tls| {
+    plain_and_over_tls(context, |tls, name| {
+        let mut served = Served::default();
         for number in context.rounds() {
             let mut crowd = open_crowd(context, number * CROWD..(number + 1) * CROWD, tls);
-            exchange(context, &mut crowd, &request, 1);
+            served.add(exchange(context, &mut crowd, &request, 1));
         }
+        context.check(format!("{name} connections"), served.responses > 0, format!("{served:?}"));
     });
     Ok(())
 }
 
 fn bursts_with_pauses(context: &Context<'_>) -> Result<()> {
     let burst = request().repeat(BURST);
-    plain_and_over_tls(context, |tls| {
+    plain_and_over_tls(context, |tls, name| {
         let mut crowd = open_crowd(context, 0..BURST_CONNECTIONS / 2, tls);
-        while !context.is_window_over() {
-            let next = measure::now() + BURST_INTERVAL;
-            exchange(context, &mut crowd, &burst, BURST);
-            measure::sleep_until(next);
+        // A handshake is not part of a burst.
+        let opened = exchange(context, &mut crowd, &request(), 1);
+        context.sleep_ms(FORGETTING_MS);
+        let (mut served, mut rounds) = (Served::default(), 0);
+        while !context.is_over() && (rounds < BURSTS_MIN || !context.is_window_over()) {
+            served.add(exchange(context, &mut crowd, &burst, BURST));
+            context.sleep_ms(FORGETTING_MS);
+            rounds += 1;
         }
-        let open = crowd.iter_mut().filter_map(|client| client.request(&request()).ok()).count();
-        let (all, name) = (BURST_CONNECTIONS / 2, if tls.is_some() { "TLS" } else { "plain" });
+        let bursts = u64::from(rounds) * u64::from(BURST_CONNECTIONS / 2);
+        let is_served =
+            opened.responses == u64::from(BURST_CONNECTIONS / 2) && served.responses == bursts * count(BURST);
         context.check(
-            format!("{name} connections with bursts"),
-            open == all as usize,
-            format!("{open} of {all} served"),
+            format!("{name} bursts"),
+            is_served,
+            format!("{opened:?}, {served:?} of {bursts} bursts"),
+        );
+        let largest = (burst.len() + served.burst_bytes_max).try_into().unwrap_or(u64::MAX);
+        context.check(
+            format!("bytes of a {name} burst"),
+            largest < FORGOTTEN_BYTES_PER_MS * FORGETTING_MS,
+            largest.to_string(),
         );
     });
     Ok(())
 }
 
 /// Attacks in two threads, one of which uses TLS.
-fn plain_and_over_tls<'t>(context: &'t Context<'_>, attack: impl Fn(Option<&'t Tls>) + Sync) {
+fn plain_and_over_tls<'t>(context: &'t Context<'_>, attack: impl Fn(Option<&'t Tls>, &str) + Sync) {
     thread::scope(|scope| {
-        for tls in [None, Some(context.tls)] {
+        for (tls, name) in [(None, "plain"), (Some(context.tls), "TLS")] {
             let attack = &attack;
-            scope.spawn(move || attack(tls));
+            scope.spawn(move || attack(tls, name));
         }
     });
 }
@@ -374,15 +391,43 @@ fn open_crowd(context: &Context<'_>, numbers: Range<u32>, tls: Option<&Tls>) -> 
     numbers.filter_map(open).collect()
 }
 
-/// Sends on all connections, and then receives so many responses on each.
-fn exchange(context: &Context<'_>, crowd: &mut [HttpClient], requests: &[u8], responses: usize) {
-    for client in &mut *crowd {
-        context.spend(count(responses), count(requests.len()));
-        let _ = client.send(requests);
+/// The good responses to a crowd.
+#[derive(Debug, Default)]
+struct Served {
+    responses: u64,
+    /// The bytes of the responses to the largest burst, without TLS.
+    burst_bytes_max: usize,
+}
+
+impl Served {
+    fn add(&mut self, other: Self) {
+        self.responses += other.responses;
+        self.burst_bytes_max = self.burst_bytes_max.max(other.burst_bytes_max);
     }
-    for client in crowd {
-        let _ = (0..responses).try_for_each(|_| client.receive().map(drop));
-    }
+}
+
+/// Sends on all connections, and then receives so many responses on each. A connection that fails leaves the crowd.
+fn exchange(context: &Context<'_>, crowd: &mut Vec<HttpClient>, requests: &[u8], responses: usize) -> Served {
+    let mut served = Served::default();
+    crowd.retain_mut(|client| {
+        let is_sent = !context.is_over() && client.send(requests).is_ok();
+        if is_sent {
+            context.spend(count(responses), count(requests.len()));
+        }
+        is_sent
+    });
+    crowd.retain_mut(|client| {
+        let mut bytes = 0;
+        for _ in 0..responses {
+            let response = if context.is_over() { None } else { client.receive().ok().flatten() };
+            let Some(response) = response.filter(|response| response.status == 200) else { return false };
+            served.responses += 1;
+            bytes += response.head.len() + response.body.len();
+        }
+        served.burst_bytes_max = served.burst_bytes_max.max(bytes);
+        true
+    });
+    served
 }
 
 fn half_proxy_headers(context: &Context<'_>) -> Result<()> {
