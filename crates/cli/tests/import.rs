@@ -115,7 +115,7 @@ fn opentracker_keeps_its_addresses_lists_and_statistics() {
         "docs/cluster.md",
         "shoal access add",
         "access.stats 192.168.0.23",
-        "a proxy in front can redirect it",
+        "home.page or home.file serves a page at /",
     ] {
         assert!(imported.configuration.contains(advice), "{advice} is not in\n{}", imported.configuration);
     }
