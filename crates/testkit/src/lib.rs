@@ -6,6 +6,7 @@
 //! | [`tools`] | the programs and packages that tests run, and where to find them |
 //! | [`documents`] | pages of the documentation, and a shell that follows them |
 //! | [`process`] | the launcher: a program with its output, and its end |
+//! | [`ports`] | unused ports |
 //! | [`tracker`] | a Shoal under test |
 //! | [`container`] | the image of a container |
 //! | [`namespace`] | network namespaces |
@@ -35,6 +36,7 @@ pub mod nats;
 pub mod network;
 #[cfg(feature = "nats")]
 pub mod pebble;
+pub mod ports;
 pub mod process;
 #[cfg(feature = "tls")]
 pub mod tokens;

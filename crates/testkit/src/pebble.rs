@@ -5,8 +5,7 @@
 //! is dropped, or with the thread that started it.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::ops::Range;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,6 +16,7 @@ use tempfile::TempDir;
 
 use crate::client::http::Client;
 use crate::client::tls::Tls;
+use crate::ports::unused_ports;
 use crate::process::{self, Process, wait_for};
 use crate::tools;
 
@@ -197,35 +197,4 @@ impl Pebble {
             Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok().map(drop))
         })
     }
-}
-
-/// Ports that the kernel gives to no program by itself (net.ipv4.ip_local_port_range), so that they stay free until a test
-/// uses them.
-const PORTS: Range<u16> = 10_000..32_000;
-
-/// Maximum number of ports to try.
-const PORTS_TRIED_MAX: usize = 1000;
-
-/// Returns ports that nothing uses at present, neither for TCP nor for UDP.
-///
-/// # Errors
-/// Returns an error if there are none.
-pub fn unused_ports<const N: usize>() -> Result<[u16; N]> {
-    // All are open at the same time, so that they differ.
-    let mut open = Vec::new();
-    for _ in 0..PORTS_TRIED_MAX {
-        if open.len() == N {
-            break;
-        }
-        let address = (Ipv4Addr::LOCALHOST, fastrand::u16(PORTS));
-        if let (Ok(tcp), Ok(udp)) = (TcpListener::bind(address), UdpSocket::bind(address)) {
-            open.push((tcp, udp));
-        }
-    }
-    ensure!(open.len() == N, "there are no unused ports");
-    let mut ports = [0; N];
-    for (port, (tcp, _)) in ports.iter_mut().zip(&open) {
-        *port = tcp.local_addr()?.port();
-    }
-    Ok(ports)
 }

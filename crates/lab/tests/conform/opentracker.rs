@@ -5,13 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
-use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
+use shoal_testkit::ports::unused_ports;
 use shoal_testkit::process::Process;
 use shoal_testkit::tools;
 use tempfile::TempDir;
@@ -89,8 +90,8 @@ impl Opentracker {
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let listed = conform(&["--print-info-hashes", "--seed", SEED]);
         fs::write(directory.path().join("list"), listed.stdout).unwrap();
-        // A port that was free a moment ago.
-        let address = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let [port] = unused_ports().unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let file = directory.path().join("opentracker.conf");
         fs::write(&file, configuration(directory.path(), address)).unwrap();
         let mut command = tools::opentracker().unwrap();

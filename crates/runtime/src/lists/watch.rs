@@ -59,18 +59,18 @@ impl Bell {
 pub fn watch(lists: &Arc<Mutex<Lists>>, publisher: &Arc<Publisher>) -> io::Result<()> {
     let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
     let notices = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-    let heard = bell.try_clone()?;
-    lock(lists).bell = Some(Bell(bell));
+    lock(lists).bell = Some(Bell(bell.try_clone()?));
+    let bell = Bell(bell);
     let (lists, publisher) = (Arc::clone(lists), Arc::clone(publisher));
     let counters = lock(&lists).counters();
-    let watcher = Watcher { notices, bell: heard, watched: BTreeSet::new(), counters };
+    let watcher = Watcher { notices, bell, watched: BTreeSet::new(), counters };
     thread::Builder::new().name("lists".to_owned()).spawn(move || watcher.run(&lists, &publisher))?;
     Ok(())
 }
 
 struct Watcher {
     notices: OwnedFd,
-    bell: OwnedFd,
+    bell: Bell,
     watched: BTreeSet<PathBuf>,
     counters: Arc<ListCounters>,
 }
@@ -82,8 +82,8 @@ impl Watcher {
             let counters = Arc::clone(&self.counters);
             counters.heartbeat.during(begin_ms, || {
                 // The directories are watched before the sources are examined, so that no change is missed.
-                let directories = lock(lists).directories();
-                self.watch(directories);
+                self.watch(lock(lists).directories());
+                self.look_again_if_others(&lock(lists).directories());
                 follow_files(lists, publisher);
                 Fetches::start(lists, publisher);
             });
@@ -107,15 +107,24 @@ impl Watcher {
         self.watched = directories;
     }
 
+    /// Does not wait before the next look if the directories to watch are others by now. A directory that was made after the
+    /// list of them and before the watch over its parent is neither watched nor noticed.
+    fn look_again_if_others(&self, directories: &BTreeSet<PathBuf>) {
+        if self.watched != *directories {
+            self.bell.ring();
+        }
+    }
+
     /// Waits for a notice, the bell, or the next look. After a notice, it pauses for as long as the last look took: in
     /// a large directory that changes constantly, the thread is busy for at most half of the time.
     fn wait(&self, look_time: Duration) {
-        let mut sources = [PollFd::new(&self.notices, PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+        let mut sources =
+            [PollFd::new(&self.notices, PollFlags::IN), PollFd::new(&self.bell.0, PollFlags::IN)];
         // An interruption by a signal is as good as a notice.
         let _ = poll(&mut sources, Some(&LOOK_EVERY));
         thread::sleep(look_time.clamp(SETTLE_TIME, SETTLE_TIME_MAX));
         drain(self.notices.as_fd());
-        drain(self.bell.as_fd());
+        drain(self.bell.0.as_fd());
     }
 }
 

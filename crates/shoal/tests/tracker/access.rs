@@ -9,6 +9,8 @@ pub(crate) mod urls;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
@@ -225,8 +227,12 @@ fn a_directory_that_vanishes_and_returns_is_watched_all_the_time() {
     let settings = [("SHOAL_ACCESS_TORRENTS_DENY", &*text), ("SHOAL_PROCESS_LANDLOCK", "false")];
     let tracker = Tracker::start(&settings);
     assert!(tracker.log().contains("a list cannot be read as a whole"));
-    for torrent in ['a', 'b'] {
-        fs::create_dir_all(&lists).unwrap();
+    for round in 0..20 {
+        // The watcher looks at any moment between these steps.
+        let (torrent, pause) = (['a', 'b'][round % 2], Duration::from_micros(200 * round as u64));
+        fs::create_dir(lists.parent().unwrap()).unwrap();
+        thread::sleep(pause);
+        fs::create_dir(&lists).unwrap();
         fs::write(&file, line(torrent, "")).unwrap();
         wait_until(&tracker, torrent, true);
         fs::remove_dir_all(directory.path().join("some")).unwrap();

@@ -13,7 +13,8 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use shoal_session::tls::{CertificateFiles, Server, self_signed};
 use shoal_testkit::client::tls::Tls;
-use shoal_testkit::pebble::{Options, Pebble, unused_ports};
+use shoal_testkit::pebble::{Options, Pebble};
+use shoal_testkit::ports::unused_ports;
 use tempfile::TempDir;
 
 use crate::kit::harness::{Tracker, eventually, run};
