@@ -172,7 +172,7 @@ fn a_tracker_that_knows_none_of_the_info_hashes_breaks_musts() {
     let tracker = Opentracker::start();
     let url = format!("udp://{}", tracker.address);
     let output = conform(&["--seed", "1", "--only", "udp-announce", "--reply-ms", "3000", &url]);
-    assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}\n{}", stderr(&output));
     assert!(text.contains("Not every must is kept") && text.contains("udp-announce-layout"), "{text}");
 }
