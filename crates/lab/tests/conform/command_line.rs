@@ -217,7 +217,7 @@ fn a_reader_that_leaves_is_no_error() {
     }
 }
 
-/// A case that other trackers fail says so, and why it is a case nevertheless.
+/// A case that other trackers fail names them.
 #[test]
 fn the_list_says_which_trackers_break_a_rule() {
     let list = stdout(&conform(&["--list"]));
