@@ -211,6 +211,11 @@ impl Responder {
         self.inner.dispatcher.set_unsent(handle, unsent_bytes);
     }
 
+    /// Puts off the messages for a client, see [`Dispatcher::put_off`].
+    pub fn put_off(&mut self, handle: Handle) {
+        self.inner.dispatcher.put_off(handle);
+    }
+
     /// Returns whether to ping a client whose queue is about to be drained. Another connection has announced the peer
     /// id of one of its peers, so the client may be dead.
     pub fn is_ping_requested(&self, handle: Handle) -> bool {

@@ -5,8 +5,10 @@ mod common;
 
 use std::io::Read;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use common::stream::{Client, LIMITS, Script, addrs, listen};
+use common::stream::{Client, LIMITS, Script, addrs, listen, until};
 use rustix::io::ioctl_fionread;
 use shoal_net::stream::StreamIo;
 
@@ -40,7 +42,8 @@ impl Crowd {
         let line = format!("echo {}\n", "x".repeat(LINE_BYTES - "echo \n".len()));
         let mut crowd = Self { io, service: Script::default(), addr, now_ms: 0, busy: Vec::new(), line };
         for _ in 0..count {
-            let first = crowd.line.repeat(3);
+            // Others can send messages to it.
+            let first = format!("upgrade\n{}", crowd.line.repeat(3));
             let mut client = crowd.connect(&first);
             client.0.read_exact(&mut vec![0; 3 * (LINE_BYTES - "echo ".len())]).unwrap();
             crowd.busy.push(client);
@@ -153,4 +156,52 @@ fn a_quiet_client_goes_before_the_first_requests_of_new_ones() {
     while !new.iter().all(has_reply) {
         crowd.poll();
     }
+}
+
+#[test]
+fn messages_for_a_client_that_waits_arrive_after_its_turn_in_one_write() {
+    const COUNT: usize = 60;
+    const MESSAGES: usize = 20;
+    let (mut crowd, _quiet) = Crowd::new(COUNT);
+    let account = Arc::clone(&crowd.service.account);
+    for message in 0..MESSAGES {
+        for (number, client) in crowd.busy.iter_mut().enumerate() {
+            client.send_text(&crowd.line);
+            account.queue(number, &format!("{message} "));
+        }
+        crowd.poll();
+    }
+    let expected: String = (0..MESSAGES).map(|message| format!("{message} ")).collect();
+    let mut received = vec![String::new(); COUNT];
+    until(|| {
+        crowd.poll();
+        for (client, received) in crowd.busy.iter_mut().zip(&mut received) {
+            let mut bytes = vec![0; usize::try_from(ioctl_fionread(&client.0).unwrap()).unwrap()];
+            client.0.read_exact(&mut bytes).unwrap();
+            // The rest are replies.
+            received.extend(bytes.into_iter().map(char::from).filter(|byte| !"x\n".contains(*byte)));
+        }
+        received.iter().all(|received| received.len() == expected.len())
+    });
+    assert!(received.iter().all(|received| *received == expected), "{received:?}");
+    let writes = account.writes.load(Ordering::Relaxed);
+    assert!((COUNT..COUNT * MESSAGES / 2).contains(&writes), "{writes} writes");
+}
+
+#[test]
+fn clients_that_vanish_while_they_wait_leave_at_once_and_others_have_their_turns() {
+    let (mut crowd, _quiet) = Crowd::new(200);
+    crowd.turns();
+    crowd.busy.drain(100..).for_each(Client::reset);
+    // Two rounds are enough: the one in which the kernel reports them, and one that was running.
+    (crowd.poll(), crowd.poll());
+    assert!(crowd.io.connections() <= 101 + TURNS_OF_A_ROUND, "{} are left", crowd.io.connections());
+    // Others take their places in the table, beside their events in the queue.
+    let mut quiet: Vec<Client> = (0..50).map(|_| crowd.connect("echo new\n")).collect();
+    quiet.iter_mut().for_each(|client| client.expect("new\n"));
+    let mut turns = [0; 100];
+    while turns.contains(&0) {
+        crowd.turns().into_iter().for_each(|number| turns[number] += 1);
+    }
+    assert!(*turns.iter().max().unwrap() <= 3, "{turns:?}");
 }

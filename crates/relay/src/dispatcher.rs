@@ -128,7 +128,7 @@ impl Dispatcher {
     }
 
     /// Sets the limit of all queues together. It applies separately to three sums: messages for connections with unsent
-    /// bytes, replies to other connections, and messages of other peers for those other connections. The guaranteed
+    /// bytes or put off, replies to other connections, and messages of other peers for those other connections. The guaranteed
     /// replies of each connection may exceed it slightly. Messages beyond the limit are lost. Buffers retained for
     /// reuse take at most this much too.
     #[must_use]
@@ -169,6 +169,7 @@ impl Dispatcher {
         let queue = &mut self.queues[as_usize(slot)];
         self.totals.subtract(queue);
         queue.unsent_bytes = unsent_bytes;
+        queue.is_put_off = false;
         self.totals.add(queue);
         if unsent_bytes > 0 {
             return;
@@ -180,10 +181,21 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the memory size of the queue of a connection whose socket has unsent bytes; otherwise zero.
+    /// Puts off the queue of a connection that [`next_to_flush`](Self::next_to_flush) has just returned, until
+    /// [`set_unsent`](Self::set_unsent) is called.
+    pub fn put_off(&mut self, handle: Handle) {
+        self.flushing.take_if(|flushing| *flushing == handle);
+        let Some(slot) = self.slot(handle) else { return };
+        let queue = &mut self.queues[as_usize(slot)];
+        self.totals.subtract(queue);
+        queue.is_put_off = true;
+        self.totals.add(queue);
+    }
+
+    /// Returns the memory size of the queue of a connection that has unsent bytes or is put off; otherwise zero.
     pub fn backlog_bytes(&self, handle: Handle) -> usize {
         let queue = self.slot(handle).map(|slot| &self.queues[as_usize(slot)]);
-        queue.filter(|queue| queue.unsent_bytes > 0).map_or(0, |queue| queue.bytes.capacity())
+        queue.filter(|queue| queue.waits()).map_or(0, |queue| queue.bytes.capacity())
     }
 
     /// Returns how many bytes are queued for a connection.

@@ -49,6 +49,8 @@ pub(crate) struct OutboundQueue {
     offer_bytes: [u32; SOURCE_GROUPS as usize],
     /// Number of earlier bytes that the socket has not accepted. The queue is not flushed until this is zero.
     pub(crate) unsent_bytes: usize,
+    /// Whether the connection cannot be written to now, although its socket has room.
+    pub(crate) is_put_off: bool,
     /// Whether the connection must be flushed, even if the queue is empty, and pinged.
     pub(crate) is_ping_requested: bool,
 }
@@ -56,17 +58,17 @@ pub(crate) struct OutboundQueue {
 /// Number of bytes in all outbound queues of a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueTotals {
-    /// Replies to connections without unsent bytes.
+    /// Replies to other connections.
     replies: usize,
-    /// Messages of other peers to such connections.
+    /// Messages of other peers to these.
     relayed: usize,
-    /// All messages to connections with unsent bytes.
+    /// All messages to connections that have unsent bytes or are put off.
     backlog: usize,
 }
 
 impl QueueTotals {
     pub(crate) const fn add(&mut self, queue: &OutboundQueue) {
-        if queue.unsent_bytes > 0 {
+        if queue.waits() {
             self.backlog += queue.bytes.len();
         } else {
             self.replies += queue.reply_bytes;
@@ -75,7 +77,7 @@ impl QueueTotals {
     }
 
     pub(crate) const fn subtract(&mut self, queue: &OutboundQueue) {
-        if queue.unsent_bytes > 0 {
+        if queue.waits() {
             self.backlog -= queue.bytes.len();
         } else {
             self.replies -= queue.reply_bytes;
@@ -92,13 +94,19 @@ impl OutboundQueue {
             reply_bytes: 0,
             offer_bytes: [0; SOURCE_GROUPS as usize],
             unsent_bytes: 0,
+            is_put_off: false,
             is_ping_requested: false,
         }
     }
 
     /// Returns whether the connection must be flushed.
     pub(crate) const fn is_ready(&self) -> bool {
-        self.unsent_bytes == 0 && (self.is_ping_requested || !self.bytes.is_empty())
+        !self.waits() && (self.is_ping_requested || !self.bytes.is_empty())
+    }
+
+    /// Returns whether it is not flushed now.
+    pub(crate) const fn waits(&self) -> bool {
+        self.is_put_off || self.unsent_bytes > 0
     }
 
     pub(crate) fn has_room(&self, kind: MessageKind, limits: &QueueLimits) -> bool {
@@ -124,15 +132,15 @@ impl OutboundQueue {
         totals: &QueueTotals,
         bytes_max: usize,
     ) -> Result<(), WriteError> {
-        let (is_reply, has_unsent) = (matches!(kind, MessageKind::Reply), self.unsent_bytes > 0);
-        let total_bytes = match (has_unsent, is_reply) {
+        let (is_reply, waits) = (matches!(kind, MessageKind::Reply), self.waits());
+        let total_bytes = match (waits, is_reply) {
             (true, _) => totals.backlog,
             (false, true) => totals.replies,
             (false, false) => totals.relayed,
         };
         if total_bytes < bytes_max || is_reply && self.reply_bytes < GUARANTEED_REPLY_BYTES {
             Ok(())
-        } else if is_reply && has_unsent {
+        } else if is_reply && waits {
             Err(WriteError::QueueFull)
         } else {
             Err(WriteError::MailboxFull)
@@ -157,7 +165,8 @@ impl OutboundQueue {
     /// Resets everything but the handle and the capacity of the buffer.
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        (self.reply_bytes, self.unsent_bytes, self.is_ping_requested) = (0, 0, false);
+        (self.reply_bytes, self.unsent_bytes) = (0, 0);
+        (self.is_put_off, self.is_ping_requested) = (false, false);
         self.offer_bytes = [0; SOURCE_GROUPS as usize];
     }
 }

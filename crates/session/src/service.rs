@@ -494,6 +494,12 @@ impl StreamService for Service {
         }
     }
 
+    fn put_off(&mut self, handle: Handle) {
+        if let Some(websockets) = &mut self.websockets {
+            websockets.put_off(handle);
+        }
+    }
+
     fn held(&self, session: &Session) -> Held {
         let mut held = session.held();
         if let (Some(websockets), Stage::WebSocket(_)) = (&self.websockets, &session.stage) {

@@ -234,6 +234,11 @@ impl WebSocketHandler {
         self.responder.set_unsent(handle, unsent_bytes);
     }
 
+    /// Puts off the messages for a connection, see [`WebTorrentResponder::put_off`].
+    pub(crate) fn put_off(&mut self, handle: Handle) {
+        self.responder.put_off(handle);
+    }
+
     pub(crate) fn queued_bytes(&self, handle: Handle) -> usize {
         self.responder.queued_bytes(handle)
     }

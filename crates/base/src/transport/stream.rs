@@ -248,6 +248,10 @@ pub trait StreamService {
     /// [`next_to_write`](StreamService::next_to_write).
     fn set_backlog(&mut self, _handle: Handle, _unsent_bytes: usize) {}
 
+    /// Puts off the output of a connection that waits for its turn among busy ones. Until
+    /// [`set_backlog`](StreamService::set_backlog) is called with zero, [`write`](StreamService::write) is not called.
+    fn put_off(&mut self, _handle: Handle) {}
+
     /// Handles an upgraded connection whose peer has been silent for the maximum time. The service may ping the peer,
     /// which then has as much time again, or close the connection.
     fn keep_alive(&mut self, _session: &mut Self::Session, _output: &mut Vec<u8>) -> Next {

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::epoll::EventFlags;
 use rustix::net::SendFlags;
-use shoal_base::transport::stream::{Next, StreamService};
+use shoal_base::transport::stream::{Handle, Next, StreamService};
 
 use super::table::ConnectionTable;
 use super::turn::Traffic;
@@ -22,6 +22,8 @@ pub(super) struct Connection<T> {
     pub(super) has_unsent_reply: bool,
     /// Whether the service knows of a backlog.
     pub(super) has_backlog: bool,
+    /// Whether it waits for its [turn](super::turn).
+    pub(super) waits: bool,
     /// Number of send timeouts since the last write of unprompted output.
     pub(super) send_timeouts: u8,
     /// Number of bytes discarded after the last reply.
@@ -32,7 +34,7 @@ pub(super) struct Connection<T> {
     pub(super) unsent: Vec<u8>,
     /// The number of its first bytes that have been sent since.
     pub(super) sent: usize,
-    /// The events in the epoll set. `None` before the socket is in the set.
+    /// The events in the epoll set, none while it waits for its turn. `None` before the socket is in the set.
     pub(super) interest: Option<EventFlags>,
 }
 
@@ -54,6 +56,7 @@ impl<T> Connection<T> {
             next: Next::Busy,
             has_unsent_reply: false,
             has_backlog: false,
+            waits: false,
             send_timeouts: 0,
             discarded_bytes: 0,
             traffic: Traffic::default(),
@@ -75,6 +78,14 @@ impl<T> Connection<T> {
 
     pub(super) const fn unsent_bytes(&self) -> usize {
         self.unsent.len() - self.sent
+    }
+
+    /// Tells the service that the connection can take output again, if so.
+    pub(super) fn end_backlog<S: StreamService>(&mut self, handle: Handle, service: &mut S) {
+        if self.has_backlog && !self.waits && self.unsent_bytes() == 0 {
+            self.has_backlog = false;
+            service.set_backlog(handle, 0);
+        }
     }
 
     /// Returns whether the service may be asked for output: the connection is neither idle nor at its end.

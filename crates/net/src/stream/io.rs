@@ -191,10 +191,9 @@ impl<S: StreamService> StreamIo<S> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        self.turns.round_bytes = 0;
-        let (mut events, mut busy) = (mem::take(&mut self.events), 0);
-        for index in 0..events.len() {
-            let event = events[index];
+        seen += self.turns.begin_round();
+        let events = mem::take(&mut self.events);
+        for &event in &events {
             seen += usize::from(event.data.u64() != FOREIGN);
             match Token::decode(event.data) {
                 Token::Listener(index) => {
@@ -204,19 +203,15 @@ impl<S: StreamService> StreamIo<S> {
                     }
                     seen += accepted;
                 }
-                Token::Connection(handle) if self.waits(handle, event.flags, now_ms) => {
-                    events[busy] = event;
-                    busy += 1;
-                }
-                Token::Connection(handle) => self.take_turn(handle, event.flags, now_ms, service),
+                Token::Connection(handle) => self.serve_or_queue(handle, event.flags, now_ms, service),
                 Token::Foreign => {}
             }
         }
         if self.is_full() {
             seen = seen.max(POLL_EVENTS_MAX);
         }
-        self.serve_busy(&mut events[..busy], now_ms, service);
         self.events = events;
+        self.serve_waiting(now_ms, service);
         Ok(seen + self.write_queued(now_ms, service))
     }
 
@@ -248,6 +243,7 @@ impl<S: StreamService> StreamIo<S> {
     /// Frees memory that was retained for reuse and not needed for some time. To be called every few seconds.
     pub fn trim(&mut self) {
         self.table.trim();
+        self.turns.trim();
         self.output.clear();
         self.output.shrink_to(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX);
     }
@@ -356,11 +352,7 @@ impl<S: StreamService> StreamIo<S> {
         let Some(connection) = self.table.get_mut(handle) else { return };
         let mut outcome = Outcome::Open;
         if !sends || connection.reads_while_sending() && events.contains(EventFlags::IN) {
-            outcome = match recv(
-                &connection.socket,
-                &mut self.input[..self.turns.input_bytes_max],
-                RecvFlags::empty(),
-            ) {
+            outcome = match recv(&connection.socket, &mut self.input[..], RecvFlags::empty()) {
                 Ok((0, _)) => self.close_with_message(handle, service, S::end_input),
                 Ok((received, _)) if connection.next == Next::Linger => {
                     self.discard_input(handle, received, service)
@@ -502,10 +494,12 @@ impl<S: StreamService> StreamIo<S> {
     }
 
     /// Makes the epoll set watch for the events that the connection waits for. While the peer does not read its
-    /// replies, its input is not watched.
+    /// replies, its input is not watched. A connection that waits for its turn is not watched either.
     fn update_interest(&mut self, handle: Handle, service: &mut S) {
         let sends = self.table.phase(handle) == Some(Phase::Send);
-        let Some(connection) = self.table.get_mut(handle) else { return };
+        let Some(connection) = self.table.get_mut(handle).filter(|connection| !connection.waits) else {
+            return;
+        };
         let wanted = match (sends, connection.reads_while_sending()) {
             (false, _) => EventFlags::IN,
             (true, false) => EventFlags::OUT,
@@ -569,7 +563,7 @@ const LISTENER: u32 = Handle::GENERATION_MAX + 1;
 const FOREIGN: u64 = u64::MAX;
 
 impl Token {
-    fn encode(self) -> EventData {
+    pub(super) fn encode(self) -> EventData {
         let (high, low) = match self {
             Self::Listener(index) => (LISTENER, index),
             Self::Connection(Handle { index, generation }) => (generation, index),

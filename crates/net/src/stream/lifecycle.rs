@@ -165,7 +165,7 @@ impl<S: StreamService> StreamIo<S> {
         true
     }
 
-    /// Writes the queued output of all connections that have any. Returns their number.
+    /// Writes the queued output of all connections that have any and can take it. Returns their number.
     pub(super) fn write_queued(&mut self, now_ms: u64, service: &mut S) -> usize {
         let mut count = 0;
         while let Some(handle) = service.next_to_write() {
@@ -175,7 +175,7 @@ impl<S: StreamService> StreamIo<S> {
             if is_at_ease || !connection.accepts_writes() {
                 continue;
             }
-            if connection.unsent_bytes() > 0 {
+            if connection.waits || connection.unsent_bytes() > 0 {
                 self.report_backlog(handle, service);
             } else {
                 self.write_unprompted(handle, Trigger::QueuedOutput, now_ms, service);
@@ -184,13 +184,15 @@ impl<S: StreamService> StreamIo<S> {
         count
     }
 
-    /// Reports unsent output of a connection to the service.
+    /// Tells the service of a connection that cannot take output now: its socket has not accepted all of it, or it waits
+    /// for its turn.
     pub(super) fn report_backlog(&mut self, handle: Handle, service: &mut S) {
-        if let Some(connection) = self.table.get_mut(handle)
-            && connection.unsent_bytes() > 0
-        {
-            connection.has_backlog = true;
-            service.set_backlog(handle, connection.unsent_bytes());
+        let Some(connection) = self.table.get_mut(handle) else { return };
+        connection.has_backlog = true;
+        match connection.unsent_bytes() {
+            0 if connection.waits => service.put_off(handle),
+            0 => connection.has_backlog = false,
+            unsent_bytes => service.set_backlog(handle, unsent_bytes),
         }
     }
 
@@ -209,10 +211,7 @@ impl<S: StreamService> StreamIo<S> {
         if cause != WriteCause::NoReply {
             connection.has_unsent_reply = false;
         }
-        if connection.has_backlog {
-            connection.has_backlog = false;
-            service.set_backlog(handle, 0);
-        }
+        connection.end_backlog(handle, service);
         match connection.next {
             Next::Close => {
                 // With unread input, the close is a reset, and the kernel would discard the output that it keeps.

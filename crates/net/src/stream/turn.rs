@@ -1,20 +1,22 @@
 //! The order in which a poll round serves connections.
 //!
 //! Quiet connections come first. Busy connections, which have moved more bytes lately, have a share of the round for
-//! themselves, and the one whose last turn was longest ago comes first. So a client with one request does not wait behind
-//! thousands of connections that never pause, and no connection waits without an end. A round that has room for all serves
-//! all.
+//! themselves, and take turns: each waits in a queue, and the epoll set does not report it again before its turn. So a
+//! client with one request does not wait behind thousands of connections that never pause, no connection waits without
+//! an end, and a round looks at no connection that it does not serve. Messages for a connection that waits leave after
+//! its turn, in one write. A round that has room for all serves all.
 //!
-//! The order holds among the events that the kernel reports at once. Bytes stand for the time that a turn takes, so a turn
-//! counts as some bytes at least. A handshake with a slow key takes longer than its bytes tell.
+//! Bytes stand for the time that a turn takes, so a turn counts as some bytes at least. A handshake with a slow key takes
+//! longer than its bytes tell.
 
-use std::cmp::Reverse;
+use std::collections::VecDeque;
+use std::mem;
 
-use rustix::event::epoll::{Event, EventFlags};
+use rustix::event::epoll::{self, EventFlags};
 use shoal_base::transport::stream::{Handle, StreamService};
 
 use super::io::{StreamIo, Token};
-use super::{Direction, INPUT_BYTES_MAX};
+use super::{Direction, POLL_EVENTS_MAX};
 
 /// The level from which on a connection is busy, in bytes. A TLS handshake with certificates and an announce stay below.
 const BUSY_BYTES_MIN: u32 = 8 * 1024;
@@ -28,18 +30,12 @@ const LEAK_BYTES: u32 = 32;
 /// The bytes that a turn counts as at least.
 const TURN_BYTES_MIN: u64 = 512;
 
-/// The bytes of a poll round after which a turn of a quiet connection is [short](SHORT_INPUT_BYTES_MAX), and an accepted
-/// connection waits for its first turn. Also the share of the busy connections. They take half a millisecond.
+/// The share of the busy connections in a poll round, in bytes, which take half a millisecond. Also the share of accepted
+/// connections, after which others wait for their first turns.
 pub(super) const SHARE_BYTES_MAX: u64 = 64 * 1024;
 
 /// The bytes of a poll round after which quiet connections wait for the next round.
 const QUIET_BYTES_MAX: u64 = 16 * SHARE_BYTES_MAX;
-
-/// The bytes that a short turn receives at most.
-const SHORT_INPUT_BYTES_MAX: usize = 4 * 1024;
-
-/// The number of busy connections from which on their turns are short.
-const CROWD_MIN: usize = 16;
 
 /// The bytes that a connection has moved lately: a bucket that leaks, except while the connection waits for its turn.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,19 +43,37 @@ pub(super) struct Traffic {
     level_bytes: u32,
     /// When `level_bytes` was right, in milliseconds modulo 2³².
     at_ms: u32,
-    /// The number of its last turn, modulo 2³².
-    turn: u32,
 }
 
 /// The turns of all connections of a worker.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Turns {
-    /// The number of turns, modulo 2³².
-    count: u32,
     /// The bytes of the present poll round.
     pub(super) round_bytes: u64,
-    /// The bytes that the present turn receives at most.
-    pub(super) input_bytes_max: usize,
+    /// The events of busy connections that wait for their turns. Those of closed connections stay for as long.
+    waiting: VecDeque<(Handle, EventFlags)>,
+    /// The number of its last events that are of the present poll round.
+    new: usize,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        let waiting = VecDeque::with_capacity(POLL_EVENTS_MAX);
+        Self { round_bytes: 0, waiting, new: 0 }
+    }
+}
+
+impl Turns {
+    /// Begins a poll round. Returns the number of connections that have waited since an earlier one.
+    pub(super) fn begin_round(&mut self) -> usize {
+        self.round_bytes = 0;
+        self.waiting.len()
+    }
+
+    /// Frees memory that was retained for reuse.
+    pub(super) fn trim(&mut self) {
+        self.waiting.shrink_to(POLL_EVENTS_MAX);
+    }
 }
 
 impl Traffic {
@@ -74,13 +88,13 @@ impl Traffic {
         self.at_ms = low_half(now_ms);
     }
 
-    /// Returns whether the connection is busy. If so, its level does not fall before it has had a turn.
-    fn stays_busy(&mut self, now_ms: u64) -> bool {
-        let is_busy = self.level_bytes(now_ms) >= BUSY_BYTES_MIN;
-        if is_busy {
-            self.at_ms = low_half(now_ms);
-        }
-        is_busy
+    fn is_busy(self, now_ms: u64) -> bool {
+        self.level_bytes(now_ms) >= BUSY_BYTES_MIN
+    }
+
+    /// Ends a wait for a turn, in which the level has not fallen.
+    fn end_wait(&mut self, now_ms: u64) {
+        self.at_ms = low_half(now_ms);
     }
 }
 
@@ -89,60 +103,66 @@ fn low_half(number: u64) -> u32 {
 }
 
 impl<S: StreamService> StreamIo<S> {
-    /// Returns whether a connection waits until the quiet ones are served.
-    pub(super) fn waits(&mut self, handle: Handle, flags: EventFlags, now_ms: u64) -> bool {
-        let Some(connection) = self.table.get_mut(handle) else { return false };
-        // One that has failed costs nothing, and holds memory.
-        let is_busy = connection.traffic.stays_busy(now_ms) && !flags.contains(EventFlags::ERR);
-        is_busy || self.is_full()
+    /// Serves a connection for an event, or lets it wait for its turn if it is busy.
+    pub(super) fn serve_or_queue(&mut self, handle: Handle, flags: EventFlags, now_ms: u64, service: &mut S) {
+        let Some(connection) = self.table.get_mut(handle) else { return };
+        // One that has failed costs nothing, and holds memory. The epoll set cannot leave its event out.
+        let has_failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+        if connection.traffic.is_busy(now_ms) && !has_failed {
+            if !mem::replace(&mut connection.waits, true) {
+                self.turns.waiting.push_back((handle, flags));
+                self.turns.new += 1;
+            }
+        } else if has_failed || !self.is_full() {
+            self.take_turn(handle, flags, now_ms, service);
+        }
     }
 
-    /// Returns whether even quiet connections wait for the next round.
+    /// Returns whether quiet connections wait for the next round.
     pub(super) const fn is_full(&self) -> bool {
         self.turns.round_bytes >= QUIET_BYTES_MAX
     }
 
-    /// Serves a quiet connection.
-    pub(super) fn take_turn(&mut self, handle: Handle, flags: EventFlags, now_ms: u64, service: &mut S) {
-        let is_short = self.turns.round_bytes >= SHARE_BYTES_MAX;
-        self.take_turn_of(is_short, handle, flags, now_ms, service);
-    }
-
-    /// Serves busy connections, of which there is an event each, until they have used their share of the round.
-    pub(super) fn serve_busy(&mut self, events: &mut [Event], now_ms: u64, service: &mut S) {
-        let (count, table) = (self.turns.count, &mut self.table);
-        events.sort_unstable_by_key(|event| {
-            let connection = connection_of(event).and_then(|handle| table.get_mut(handle));
-            Reverse(connection.map_or(0, |connection| count.wrapping_sub(connection.traffic.turn)))
-        });
-        let (full_bytes, is_short) = (self.turns.round_bytes + SHARE_BYTES_MAX, events.len() >= CROWD_MIN);
-        for event in events {
-            if self.turns.round_bytes >= full_bytes {
-                break;
+    /// Serves waiting connections until they have used their share of the round.
+    pub(super) fn serve_waiting(&mut self, now_ms: u64, service: &mut S) {
+        let full_bytes = self.turns.round_bytes + SHARE_BYTES_MAX;
+        while self.turns.round_bytes < full_bytes
+            && let Some((handle, flags)) = self.turns.waiting.pop_front()
+        {
+            if self.table.get_mut(handle).is_some_and(|connection| connection.waits) {
+                self.take_turn(handle, flags, now_ms, service);
             }
-            if let Some(handle) = connection_of(event) {
-                self.take_turn_of(is_short, handle, event.flags, now_ms, service);
-            }
+        }
+        let left = self.turns.waiting.len();
+        for at in left - mem::take(&mut self.turns.new).min(left)..left {
+            self.mute(self.turns.waiting[at].0);
         }
     }
 
-    fn take_turn_of(
-        &mut self,
-        is_short: bool,
-        handle: Handle,
-        flags: EventFlags,
-        now_ms: u64,
-        service: &mut S,
-    ) {
-        self.turns.input_bytes_max = if is_short { SHORT_INPUT_BYTES_MAX } else { INPUT_BYTES_MAX };
+    /// Lets the epoll set report no event of a connection that waits, until its turn.
+    fn mute(&mut self, handle: Handle) {
+        if let Some(connection) = self.table.get_mut(handle).filter(|connection| connection.waits) {
+            let none = EventFlags::empty();
+            // It fails if the socket is not in the set, which has the same effect.
+            let _ = epoll::modify(&self.epoll, &connection.socket, Token::Connection(handle).encode(), none);
+            connection.interest = Some(none);
+        }
+    }
+
+    /// Serves a connection for an event, and counts what it moves.
+    pub(super) fn take_turn(&mut self, handle: Handle, flags: EventFlags, now_ms: u64, service: &mut S) {
         let before = self.moved_bytes();
+        if let Some(connection) = self.table.get_mut(handle)
+            && mem::replace(&mut connection.waits, false)
+        {
+            connection.traffic.end_wait(now_ms);
+        }
         self.handle_event(handle, flags, now_ms, service);
         let bytes = (self.moved_bytes() - before).max(TURN_BYTES_MIN);
         self.turns.round_bytes += bytes;
-        self.turns.count = self.turns.count.wrapping_add(1);
         if let Some(connection) = self.table.get_mut(handle) {
             connection.traffic.add(bytes, now_ms);
-            connection.traffic.turn = self.turns.count;
+            connection.end_backlog(handle, service);
         }
     }
 
@@ -150,13 +170,6 @@ impl<S: StreamService> StreamIo<S> {
     fn moved_bytes(&self) -> u64 {
         let bytes = &self.table.counters().bytes;
         bytes.of(Direction::In).read() + bytes.of(Direction::Out).read()
-    }
-}
-
-fn connection_of(event: &Event) -> Option<Handle> {
-    match Token::decode(event.data) {
-        Token::Connection(handle) => Some(handle),
-        Token::Listener(_) | Token::Foreign => None,
     }
 }
 
@@ -170,12 +183,12 @@ mod tests {
         let now_ms = 2 * (u64::from(u32::MAX) + 1) - 5;
         let mut traffic = Traffic::default();
         traffic.add(u64::from(BUSY_BYTES_MIN) - 1, now_ms);
-        assert!(!traffic.stays_busy(now_ms));
+        assert!(!traffic.is_busy(now_ms));
         traffic.add(1 + u64::from(LEAK_BYTES) * 10, now_ms);
-        // It waits for as long as it is looked at in time.
-        assert!((0..100).all(|look| traffic.stays_busy(now_ms + 10 * look)));
-        assert!(!{ traffic }.stays_busy(now_ms + 990 + 11));
+        assert!(traffic.is_busy(now_ms + 10) && !traffic.is_busy(now_ms + 11));
+        traffic.end_wait(now_ms + 1000);
+        assert!(traffic.is_busy(now_ms + 1010) && !traffic.is_busy(now_ms + 1011));
         traffic.add(u64::MAX, now_ms + 1000);
-        assert!({ traffic }.stays_busy(now_ms + 2700) && !{ traffic }.stays_busy(now_ms + 2900));
+        assert!(traffic.is_busy(now_ms + 2700) && !traffic.is_busy(now_ms + 2900));
     }
 }
