@@ -85,7 +85,7 @@ fn requests(count: u64) -> Stop {
 const CLOSED: Pace = Pace::Closed { window: 64 };
 
 /// For trackers that answer everything, on a machine that may be busy.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// For trackers that leave requests without an answer.
 const IMPATIENCE: Duration = Duration::from_millis(300);

@@ -11,7 +11,7 @@ use shoal_net::{
     Unread,
 };
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Records what it receives, and answers nothing.
 #[derive(Default)]

@@ -33,7 +33,7 @@ pub(crate) fn plan(target: SocketAddr) -> Plan {
         workers: vec![None],
         seed: 3,
         io: Backend::Mmsg,
-        timeout: Duration::from_secs(10),
+        timeout: Duration::from_secs(60),
         own_address_is_wrong: true,
     }
 }

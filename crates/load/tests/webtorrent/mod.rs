@@ -129,7 +129,7 @@ impl Tracker {
         let began = Instant::now();
         loop {
             let opened = self.state.opened.lock().unwrap().clone();
-            if !opened.is_empty() || began.elapsed() > Duration::from_secs(10) {
+            if !opened.is_empty() || began.elapsed() > Duration::from_secs(60) {
                 return opened;
             }
             thread::yield_now();

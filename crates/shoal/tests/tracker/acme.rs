@@ -69,12 +69,6 @@ impl Place {
         Tracker::start(&borrowed(&settings))
     }
 
-    /// Starts a tracker that may take longer, as it waits for other nodes or repeats requests.
-    fn start_patiently(&self) -> Tracker {
-        let settings = self.settings();
-        Tracker::start_with_patience(Duration::from_secs(60), &borrowed(&settings))
-    }
-
     fn certificate_file(&self) -> PathBuf {
         self.state.path().join("acme.pem")
     }
@@ -279,7 +273,7 @@ fn refused_nonces_are_replaced() {
     let is_repeated = (0..20).any(|_| {
         let mut place = Place::new(|options| options.nonces_refused = 20);
         place.pebble.run().unwrap();
-        place.start_patiently().wait_for_line("a certificate was issued");
+        place.start().wait_for_line("a certificate was issued");
         let log = place.pebble.log();
         let count = |request: &str| log.matches(request).count();
         assert!(requests.iter().all(|request| count(request) > 0), "{log}");
@@ -370,7 +364,7 @@ fn each_node_of_a_cluster_answers_for_the_others() {
     place.pebble.run().unwrap();
     let nats = shoal_testkit::nats::Server::start(&shoal_testkit::nats::Options::default()).unwrap();
     place.more.push(("SHOAL_CLUSTER_SERVERS", nats.url()));
-    let first = place.start_patiently();
+    let first = place.start();
     first.wait_for_line("there is an account");
     first.wait_for_line("a certificate was issued");
     let state = tempfile::tempdir().unwrap();
@@ -379,7 +373,7 @@ fn each_node_of_a_cluster_answers_for_the_others() {
         ("SHOAL_TLS_LISTEN", "127.0.0.1:0".to_owned()),
         ("SHOAL_STATE_PATH", state.path().display().to_string()),
     ]);
-    let second = place.start_patiently();
+    let second = place.start();
     second.wait_for_line("a certificate was issued");
     let client = place.pebble.client().unwrap();
     let certificates = [&first, &second].map(|node| handshake(node.tls[0], &client).unwrap().1);

@@ -15,7 +15,7 @@ const ALL: [(&str, &str); 3] = [
 ];
 
 /// Longer than the time between two renderings, on a busy machine.
-const LOOKS_MAX: u128 = 6 * PATIENCE.as_millis() / LOOK_EVERY.as_millis();
+const LOOKS_MAX: u128 = PATIENCE.as_millis() / LOOK_EVERY.as_millis();
 
 /// Asks until the answer is as it should be. The numbers are some seconds old.
 pub(super) fn wait_for<T>(web: &mut Web, target: &str, read: impl Fn(&Answer) -> Option<T>) -> T {
