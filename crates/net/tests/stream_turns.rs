@@ -194,7 +194,8 @@ fn clients_that_vanish_while_they_wait_leave_at_once_and_others_have_their_turns
     crowd.turns();
     crowd.busy.drain(100..).for_each(Client::reset);
     // Two rounds are enough: the one in which the kernel reports them, and one that was running.
-    (crowd.poll(), crowd.poll());
+    crowd.poll();
+    crowd.poll();
     assert!(crowd.io.connections() <= 101 + TURNS_OF_A_ROUND, "{} are left", crowd.io.connections());
     // Others take their places in the table, beside their events in the queue.
     let mut quiet: Vec<Client> = (0..50).map(|_| crowd.connect("echo new\n")).collect();
