@@ -63,6 +63,7 @@ fn the_tracker_returns_with_its_peers() {
     let program = tools::shoal().unwrap();
     let arguments = format!(
         "--program {} --events pause,snapshot,restart,kill,damage,truncate --websockets 3 --output out \
+         --threshold snapshot.took_ms=1e9 --threshold snapshot.p99_ratio=1e9 \
          --threshold restart.first_answer_ms=1e9 --threshold kill.first_answer_ms=1e9 \
          --threshold damage.first_answer_ms=1e9 --threshold damage.peers_lost_percent=100 \
          --threshold truncate.first_answer_ms=1e9 --threshold truncate.peers_lost_percent=100",
