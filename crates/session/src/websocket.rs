@@ -234,7 +234,7 @@ impl WebSocketHandler {
         self.responder.set_unsent(handle, unsent_bytes);
     }
 
-    /// Puts off the messages for a connection, see [`WebTorrentResponder::put_off`].
+    /// Puts off the messages for a connection that waits for its turn.
     pub(crate) fn put_off(&mut self, handle: Handle) {
         self.responder.put_off(handle);
     }
