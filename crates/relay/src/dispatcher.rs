@@ -159,7 +159,8 @@ impl Dispatcher {
         if batch.push(to.handle, kind, bytes_max, write) { Ok(()) } else { Err(WriteError::MailboxFull) }
     }
 
-    /// Records how many bytes written to a connection its socket has not accepted. Messages for the connection are
+    /// Records how many bytes written to a connection its socket has not accepted, and that the connection is not put off
+    /// any longer. Messages for the connection are
     /// queued, and not flushed, until that is zero.
     pub fn set_unsent(&mut self, handle: Handle, unsent_bytes: usize) {
         // A connection need not have drained its queue when it is flushed.
@@ -181,8 +182,7 @@ impl Dispatcher {
         }
     }
 
-    /// Puts off the queue of a connection that [`next_to_flush`](Self::next_to_flush) has just returned, until
-    /// [`set_unsent`](Self::set_unsent) is called.
+    /// Puts off the queue of a connection that cannot be written to now, until [`set_unsent`](Self::set_unsent) is called.
     pub fn put_off(&mut self, handle: Handle) {
         self.flushing.take_if(|flushing| *flushing == handle);
         let Some(slot) = self.slot(handle) else { return };

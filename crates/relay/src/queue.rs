@@ -2,8 +2,8 @@
 //!
 //! The queue of a connection is the content of its buffer plus the bytes that its socket has not accepted. Messages of
 //! other clients are dropped beyond 128 KiB, before they are encoded: answers at the full limit, offers at half of it.
-//! While there is a backlog, a quarter is the limit for offers of any group of sources that takes an eighth of the full
-//! limit in the queue. Groups are three bits of the keyed hash of the source. The queue is therefore at most one
+//! While the socket has unsent bytes, a quarter is the limit for offers of any group of sources that takes an eighth of the
+//! full limit in the queue, and while the connection is put off, of any that takes three eighths. Groups are three bits of the keyed hash of the source. The queue is therefore at most one
 //! message longer than the limit, and an empty one accepts a message of any size. Messages are lost before connections.
 //! Replies to the client's own messages, and pongs, are counted separately, up to 256 KiB. A client that leaves more
 //! unread is disconnected.
@@ -20,7 +20,7 @@ use crate::message::{MessageKind, SOURCE_GROUPS};
 pub struct QueueLimits {
     /// Number of queued bytes beyond which answers of other peers are dropped. Offers are dropped beyond half of it.
     /// While the socket has unsent bytes, a quarter is the limit for offers of each group of sources that takes an
-    /// eighth of the full limit in the queue. One answer or offer may exceed the limit, so an empty queue accepts a
+    /// eighth of the full limit in the queue, and while the connection is put off, of each that takes three eighths. One answer or offer may exceed the limit, so an empty queue accepts a
     /// message of any size.
     pub queue_bytes_max: usize,
     /// Maximum number of queued bytes of replies to the connection's own messages. A connection that leaves more unread
@@ -58,12 +58,12 @@ pub(crate) struct OutboundQueue {
 /// Number of bytes in all outbound queues of a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct QueueTotals {
+    /// All messages to connections that have unsent bytes or are put off.
+    backlog: usize,
     /// Replies to other connections.
     replies: usize,
     /// Messages of other peers to these.
     relayed: usize,
-    /// All messages to connections that have unsent bytes or are put off.
-    backlog: usize,
 }
 
 impl QueueTotals {
@@ -115,10 +115,14 @@ impl OutboundQueue {
             MessageKind::Reply => self.reply_bytes < limits.reply_bytes_max,
             MessageKind::Answer | MessageKind::Ping => queue_bytes < limits.queue_bytes_max,
             MessageKind::Offer(group) => {
-                let group_bytes = self.offer_bytes[usize::from(group % SOURCE_GROUPS)];
-                let has_eighth = || group_bytes as usize >= limits.queue_bytes_max / 8;
-                queue_bytes < limits.queue_bytes_max / 4
-                    || queue_bytes < limits.queue_bytes_max / 2 && (self.unsent_bytes == 0 || !has_eighth())
+                let group_bytes = self.offer_bytes[usize::from(group % SOURCE_GROUPS)] as usize;
+                let eighths = match (self.unsent_bytes, self.is_put_off) {
+                    (0, false) => 4,
+                    (0, true) => 3,
+                    _ => 1,
+                };
+                let eighth = limits.queue_bytes_max / 8;
+                queue_bytes < 2 * eighth || queue_bytes < 4 * eighth && group_bytes < eighths * eighth
             }
         }
     }

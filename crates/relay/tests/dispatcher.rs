@@ -270,11 +270,12 @@ fn a_flush_may_be_postponed() {
     dispatcher.set_unsent(to, 0);
     assert_eq!(round(&mut dispatcher), [(to, b"first".to_vec())]);
     assert_eq!(dispatcher.take_losses(), Losses::default());
-    // While it is put off, messages come behind the first, and one group may still send half of the queue.
+    // While it is put off, messages come behind the first, and one group may send three eighths of the queue.
     write(&mut dispatcher, 0, to, b"first").unwrap();
     assert_eq!(dispatcher.next_to_flush(), Some(to));
     dispatcher.put_off(to);
-    assert_eq!(fill(&mut dispatcher, to, MessageKind::Offer(1)), QUEUE_BYTES_MAX / 2);
+    assert_eq!(fill(&mut dispatcher, to, MessageKind::Offer(1)), 3 * QUEUE_BYTES_MAX / 8);
+    assert_eq!(fill(&mut dispatcher, to, MessageKind::Offer(2)), QUEUE_BYTES_MAX / 8);
     assert_eq!(dispatcher.next_to_flush(), None);
     dispatcher.set_unsent(to, 0);
     let flushed = round(&mut dispatcher);

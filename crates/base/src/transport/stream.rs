@@ -9,7 +9,8 @@
 //!    [`is_established`](StreamService::is_established) after it;
 //! 3. [`write`](StreamService::write) for output that no input of this connection has caused,
 //!    [`keep_alive`](StreamService::keep_alive) after a long silence, and
-//!    [`set_backlog`](StreamService::set_backlog) as the peer reads;
+//!    [`set_backlog`](StreamService::set_backlog) as the peer reads and [`put_off`](StreamService::put_off) while it waits
+//!    for its turn;
 //! 4. [`expire`](StreamService::expire) or [`shed`](StreamService::shed) if the I/O side ends the connection while it
 //!    may still be sent something;
 //! 5. [`close`](StreamService::close) once.
@@ -230,8 +231,8 @@ pub trait StreamService {
     }
 
     /// Returns the next connection with output that is no reply to its own input. Called at the end of each poll round
-    /// until it returns `None`, so that everything queued for a connection by then leaves in one write. A connection
-    /// that has not read its earlier output is put off, see [`set_backlog`](StreamService::set_backlog). The output of
+    /// until it returns `None`, so that everything queued for a connection by then leaves in one write. One that has not
+    /// read its earlier output has to read it first, see [`set_backlog`](StreamService::set_backlog). The output of
     /// a connection is lost if it has closed, is idle or lingers.
     fn next_to_write(&mut self) -> Option<Handle> {
         None
@@ -249,7 +250,8 @@ pub trait StreamService {
     fn set_backlog(&mut self, _handle: Handle, _unsent_bytes: usize) {}
 
     /// Puts off the output of a connection that waits for its turn among busy ones. Until
-    /// [`set_backlog`](StreamService::set_backlog) is called with zero, [`write`](StreamService::write) is not called.
+    /// [`set_backlog`](StreamService::set_backlog) is called with zero, [`write`](StreamService::write) is not called, and
+    /// the service should not return the connection from [`next_to_write`](StreamService::next_to_write).
     fn put_off(&mut self, _handle: Handle) {}
 
     /// Handles an upgraded connection whose peer has been silent for the maximum time. The service may ping the peer,

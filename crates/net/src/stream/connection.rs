@@ -34,7 +34,7 @@ pub(super) struct Connection<T> {
     pub(super) unsent: Vec<u8>,
     /// The number of its first bytes that have been sent since.
     pub(super) sent: usize,
-    /// The events in the epoll set, none while it waits for its turn. `None` before the socket is in the set.
+    /// The events in the epoll set. `None` while the socket is not in the set.
     pub(super) interest: Option<EventFlags>,
 }
 
@@ -82,7 +82,7 @@ impl<T> Connection<T> {
 
     /// Tells the service that the connection can take output again, if so.
     pub(super) fn end_backlog<S: StreamService>(&mut self, handle: Handle, service: &mut S) {
-        if self.has_backlog && !self.waits && self.unsent_bytes() == 0 {
+        if self.has_backlog && self.unsent_bytes() == 0 {
             self.has_backlog = false;
             service.set_backlog(handle, 0);
         }

@@ -44,8 +44,8 @@ const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 /// - [`StreamIo::poll`] never waits. The descriptor of [`StreamIo::readiness`] is readable when a poll round has work.
 /// - It passes all bytes of a connection to the service in order, and sends the output of the service in order. While a
 ///   peer has not read its reply, nothing more is read from it.
-/// - Unprompted output ([`StreamService::write`]) is sent in the same order, at the end of each poll round, in one
-///   write up to the room in the socket. The rest waits. The service is told how much waits
+/// - Unprompted output ([`StreamService::write`]) is sent in the same order, at the end of each poll round, or of the
+///   round of its turn if the connection waits for one, in one write up to the room in the socket. The rest waits. The service is told how much waits
 ///   ([`StreamService::set_backlog`]), and is not asked for more before all of it is sent. Meanwhile at most one input
 ///   is read, or two if no reply to the first is among the waiting bytes. So the memory for a peer that reads nothing
 ///   is bounded, and a peer that others send much to is still served, at the latest whenever it has read everything.
@@ -243,7 +243,7 @@ impl<S: StreamService> StreamIo<S> {
     /// Frees memory that was retained for reuse and not needed for some time. To be called every few seconds.
     pub fn trim(&mut self) {
         self.table.trim();
-        self.turns.trim();
+        self.trim_turns();
         self.output.clear();
         self.output.shrink_to(OUTPUT_BYTES_MAX + INPUT_BYTES_MAX);
     }
@@ -563,7 +563,7 @@ const LISTENER: u32 = Handle::GENERATION_MAX + 1;
 const FOREIGN: u64 = u64::MAX;
 
 impl Token {
-    pub(super) fn encode(self) -> EventData {
+    fn encode(self) -> EventData {
         let (high, low) = match self {
             Self::Listener(index) => (LISTENER, index),
             Self::Connection(Handle { index, generation }) => (generation, index),

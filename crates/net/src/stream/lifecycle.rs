@@ -188,12 +188,12 @@ impl<S: StreamService> StreamIo<S> {
     /// for its turn.
     pub(super) fn report_backlog(&mut self, handle: Handle, service: &mut S) {
         let Some(connection) = self.table.get_mut(handle) else { return };
-        connection.has_backlog = true;
         match connection.unsent_bytes() {
-            0 if connection.waits => service.put_off(handle),
-            0 => connection.has_backlog = false,
+            0 if !connection.waits => return,
+            0 => service.put_off(handle),
             unsent_bytes => service.set_backlog(handle, unsent_bytes),
         }
+        connection.has_backlog = true;
     }
 
     /// Enters the phase that the service asks for, after all output has been sent.

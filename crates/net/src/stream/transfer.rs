@@ -163,7 +163,9 @@ impl<S: StreamService> StreamIo<S> {
     /// Handles the input of a connection of another process.
     fn begin_input(&mut self, handle: Handle, now_ms: u64, service: &mut S) {
         // The state may contain a request.
-        if self.serve_input(handle, 0, now_ms, service) == Outcome::Open {
+        if self.serve_input(handle, 0, now_ms, service) == Outcome::Open
+            && self.table.get_mut(handle).is_some_and(|connection| !connection.waits)
+        {
             self.take_turn(handle, EventFlags::IN, now_ms, service);
         }
     }

@@ -1,10 +1,10 @@
 //! The order in which a poll round serves connections.
 //!
 //! Quiet connections come first. Busy connections, which have moved more bytes lately, have a share of the round for
-//! themselves, and take turns: each waits in a queue, and the epoll set does not report it again before its turn. So a
-//! client with one request does not wait behind thousands of connections that never pause, no connection waits without
-//! an end, and a round looks at no connection that it does not serve. Messages for a connection that waits leave after
-//! its turn, in one write. A round that has room for all serves all.
+//! themselves, and take turns: each waits in a queue, and is not in the epoll set before its turn. So a client with one
+//! request does not wait behind thousands of connections that never pause, no connection waits without an end, and a
+//! round looks at no connection that has waited before and does not have its turn. Messages for a connection that waits
+//! leave after its turn, in one write. A round that has room for all serves all.
 //!
 //! Bytes stand for the time that a turn takes, so a turn counts as some bytes at least. A handshake with a slow key takes
 //! longer than its bytes tell.
@@ -15,7 +15,7 @@ use std::mem;
 use rustix::event::epoll::{self, EventFlags};
 use shoal_base::transport::stream::{Handle, StreamService};
 
-use super::io::{StreamIo, Token};
+use super::io::StreamIo;
 use super::{Direction, POLL_EVENTS_MAX};
 
 /// The level from which on a connection is busy, in bytes. A TLS handshake with certificates and an announce stay below.
@@ -69,11 +69,6 @@ impl Turns {
         self.round_bytes = 0;
         self.waiting.len()
     }
-
-    /// Frees memory that was retained for reuse.
-    pub(super) fn trim(&mut self) {
-        self.waiting.shrink_to(POLL_EVENTS_MAX);
-    }
 }
 
 impl Traffic {
@@ -106,14 +101,12 @@ impl<S: StreamService> StreamIo<S> {
     /// Serves a connection for an event, or lets it wait for its turn if it is busy.
     pub(super) fn serve_or_queue(&mut self, handle: Handle, flags: EventFlags, now_ms: u64, service: &mut S) {
         let Some(connection) = self.table.get_mut(handle) else { return };
-        // One that has failed costs nothing, and holds memory. The epoll set cannot leave its event out.
-        let has_failed = flags.intersects(EventFlags::ERR | EventFlags::HUP);
-        if connection.traffic.is_busy(now_ms) && !has_failed {
+        if connection.traffic.is_busy(now_ms) {
             if !mem::replace(&mut connection.waits, true) {
                 self.turns.waiting.push_back((handle, flags));
                 self.turns.new += 1;
             }
-        } else if has_failed || !self.is_full() {
+        } else if !self.is_full() {
             self.take_turn(handle, flags, now_ms, service);
         }
     }
@@ -135,18 +128,27 @@ impl<S: StreamService> StreamIo<S> {
         }
         let left = self.turns.waiting.len();
         for at in left - mem::take(&mut self.turns.new).min(left)..left {
-            self.mute(self.turns.waiting[at].0);
+            self.leave_epoll_set(self.turns.waiting[at].0);
         }
     }
 
-    /// Lets the epoll set report no event of a connection that waits, until its turn.
-    fn mute(&mut self, handle: Handle) {
+    /// Takes a connection that waits out of the epoll set, until its turn. A set that watches a socket for nothing still
+    /// reports its failure in each round, although its peer may have sent much before.
+    fn leave_epoll_set(&mut self, handle: Handle) {
         if let Some(connection) = self.table.get_mut(handle).filter(|connection| connection.waits) {
-            let none = EventFlags::empty();
             // It fails if the socket is not in the set, which has the same effect.
-            let _ = epoll::modify(&self.epoll, &connection.socket, Token::Connection(handle).encode(), none);
-            connection.interest = Some(none);
+            let _ = epoll::delete(&self.epoll, &connection.socket);
+            connection.interest = None;
         }
+    }
+
+    /// Frees memory of the queue that was retained for reuse, or for connections that have been closed.
+    pub(super) fn trim_turns(&mut self) {
+        let Self { turns: Turns { waiting, .. }, table, .. } = self;
+        if waiting.len() > 2 * table.len() {
+            waiting.retain(|(handle, _)| table.get_mut(*handle).is_some());
+        }
+        waiting.shrink_to(POLL_EVENTS_MAX.max(2 * waiting.len()));
     }
 
     /// Serves a connection for an event, and counts what it moves.
@@ -156,13 +158,13 @@ impl<S: StreamService> StreamIo<S> {
             && mem::replace(&mut connection.waits, false)
         {
             connection.traffic.end_wait(now_ms);
+            connection.end_backlog(handle, service);
         }
         self.handle_event(handle, flags, now_ms, service);
         let bytes = (self.moved_bytes() - before).max(TURN_BYTES_MIN);
         self.turns.round_bytes += bytes;
         if let Some(connection) = self.table.get_mut(handle) {
             connection.traffic.add(bytes, now_ms);
-            connection.end_backlog(handle, service);
         }
     }
 
