@@ -1,7 +1,7 @@
 //! The common parts of the streams' tests: a service that follows a script, a worker on its own thread, and clients
 //! that never wait forever.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::{SocketAddr, TcpStream};
@@ -86,6 +86,8 @@ struct Outbox {
     handles: Vec<Handle>,
     messages: HashMap<Handle, Vec<String>>,
     writers: VecDeque<Handle>,
+    /// Those whose output is put off. Nothing is asked of them meanwhile.
+    put_off: HashSet<Handle>,
 }
 
 impl Account {
@@ -134,6 +136,7 @@ impl StreamService for Script {
     }
 
     fn receive(&mut self, session: &mut Session, input: &mut [u8], output: &mut Vec<u8>) -> Next {
+        assert!(!self.account.outbox.lock().unwrap().put_off.contains(&session.handle.unwrap()));
         self.account.received_bytes.fetch_add(input.len(), Ordering::Relaxed);
         session.partial.extend_from_slice(input);
         input.fill(0); // Its room is the service's.
@@ -151,7 +154,10 @@ impl StreamService for Script {
 
     fn write(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
         self.account.writes.fetch_add(1, Ordering::Relaxed);
-        let messages = self.account.outbox.lock().unwrap().messages.remove(&session.handle.unwrap());
+        let (mut outbox, handle) = (self.account.outbox.lock().unwrap(), session.handle.unwrap());
+        assert!(!outbox.put_off.contains(&handle));
+        let messages = outbox.messages.remove(&handle);
+        drop(outbox);
         for message in messages.into_iter().flatten() {
             match message.as_str() {
                 "/close" => return Next::Close,
@@ -166,9 +172,14 @@ impl StreamService for Script {
         self.account.backlog_bytes.store(unsent_bytes, Ordering::Relaxed);
         self.account.backlog_bytes_max.fetch_max(unsent_bytes, Ordering::Relaxed);
         let mut outbox = self.account.outbox.lock().unwrap();
+        outbox.put_off.remove(&handle);
         if unsent_bytes == 0 && outbox.messages.contains_key(&handle) {
             outbox.writers.push_back(handle);
         }
+    }
+
+    fn put_off(&mut self, handle: Handle) {
+        self.account.outbox.lock().unwrap().put_off.insert(handle);
     }
 
     fn keep_alive(&mut self, session: &mut Session, output: &mut Vec<u8>) -> Next {
@@ -186,7 +197,10 @@ impl StreamService for Script {
     }
 
     fn close(&mut self, session: Session) {
-        self.account.outbox.lock().unwrap().messages.remove(&session.handle.unwrap());
+        let (mut outbox, handle) = (self.account.outbox.lock().unwrap(), session.handle.unwrap());
+        outbox.messages.remove(&handle);
+        outbox.put_off.remove(&handle);
+        drop(outbox);
         self.account.closed.fetch_add(1, Ordering::Relaxed);
     }
 
