@@ -207,3 +207,28 @@ fn clients_that_vanish_while_they_wait_leave_with_their_turns_and_take_no_others
         crowd.io.connections() == 151
     });
 }
+
+#[test]
+fn messages_of_others_do_not_make_a_slow_reader_busy() {
+    const COUNT: usize = 100;
+    const MESSAGE_BYTES: usize = 8_000_000;
+    let (mut crowd, _quiet) = Crowd::new(COUNT);
+    let mut slow = crowd.connect("upgrade\necho first\n");
+    slow.expect("first\n");
+    crowd.service.account.queue(COUNT + 1, &"m".repeat(MESSAGE_BYTES));
+    let mut received = 0;
+    while received < MESSAGE_BYTES {
+        crowd.turns();
+        let present = usize::try_from(ioctl_fionread(&slow.0).unwrap()).unwrap();
+        slow.0.read_exact(&mut vec![0; present]).unwrap();
+        received += present;
+    }
+    assert!(crowd.service.account.backlog_bytes_max.load(Ordering::Relaxed) > 0);
+    slow.send_text("echo hello\n");
+    let mut turns = 0;
+    while !has_reply(&slow) {
+        turns += crowd.turns().len();
+    }
+    assert!(turns <= 2 * TURNS_OF_A_ROUND, "{turns} turns before it");
+    slow.expect("hello\n");
+}

@@ -37,7 +37,8 @@ pub(super) const SHARE_BYTES_MAX: u64 = 64 * 1024;
 /// The bytes of a poll round after which quiet connections wait for the next round.
 const QUIET_BYTES_MAX: u64 = 16 * SHARE_BYTES_MAX;
 
-/// The bytes that a connection has moved lately: a bucket that leaks, except while the connection waits for its turn.
+/// The bytes that a connection has moved lately, without a backlog of other clients' messages: a bucket that leaks,
+/// except while the connection waits for its turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
     level_bytes: u32,
@@ -153,25 +154,28 @@ impl<S: StreamService> StreamIo<S> {
 
     /// Serves a connection for an event, and counts what it moves.
     pub(super) fn take_turn(&mut self, handle: Handle, flags: EventFlags, now_ms: u64, service: &mut S) {
-        let before = self.moved_bytes();
-        if let Some(connection) = self.table.get_mut(handle)
-            && mem::replace(&mut connection.waits, false)
-        {
+        let (received_before, sent_before) = self.moved_bytes();
+        let Some(connection) = self.table.get_mut(handle) else { return };
+        if mem::replace(&mut connection.waits, false) {
             connection.traffic.end_wait(now_ms);
             connection.end_backlog(handle, service);
         }
+        let has_backlog = connection.has_backlog;
         self.handle_event(handle, flags, now_ms, service);
-        let bytes = (self.moved_bytes() - before).max(TURN_BYTES_MIN);
-        self.turns.round_bytes += bytes;
+        let (received, sent) = self.moved_bytes();
+        let (received_bytes, sent_bytes) = (received - received_before, sent - sent_before);
+        self.turns.round_bytes += (received_bytes + sent_bytes).max(TURN_BYTES_MIN);
         if let Some(connection) = self.table.get_mut(handle) {
-            connection.traffic.add(bytes, now_ms);
+            // A backlog comes from other clients, and must not make this one busy.
+            let own_bytes = received_bytes + if has_backlog { 0 } else { sent_bytes };
+            connection.traffic.add(own_bytes.max(TURN_BYTES_MIN), now_ms);
         }
     }
 
-    /// Returns the number of bytes that all connections have received and sent.
-    fn moved_bytes(&self) -> u64 {
+    /// Returns the numbers of bytes that all connections have received and sent.
+    fn moved_bytes(&self) -> (u64, u64) {
         let bytes = &self.table.counters().bytes;
-        bytes.of(Direction::In).read() + bytes.of(Direction::Out).read()
+        (bytes.of(Direction::In).read(), bytes.of(Direction::Out).read())
     }
 }
 
