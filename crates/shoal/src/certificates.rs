@@ -13,8 +13,8 @@ use shoal_runtime::certificates::{self, control_files};
 use shoal_runtime::clock;
 use shoal_runtime::failure::Failure;
 
-/// Maximum time to read the files at the start.
-const READ_TIME_MAX: Duration = Duration::from_secs(10);
+/// Maximum time to read the files at the start. Busy disks may take long; service managers give a minute and a half.
+const READ_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The keys that name the files.
 const OF_CLIENTS: &str = "tls.certificates and tls.keys";

@@ -1,7 +1,9 @@
 //! Ports for programs that cannot choose one themselves and tell it.
 
+use std::fs::{self, OpenOptions};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
+use std::{env, io, mem};
 
 use anyhow::{Result, ensure};
 
@@ -12,7 +14,7 @@ const PORTS: Range<u16> = 10_000..32_000;
 /// Maximum number of ports to try.
 const PORTS_TRIED_MAX: usize = 1000;
 
-/// Returns ports that nothing uses at present, neither for TCP nor for UDP.
+/// Returns ports that nothing uses at present, neither for TCP nor for UDP, and that no other test gets before this process ends.
 ///
 /// # Errors
 /// Returns an error if there are none.
@@ -24,6 +26,9 @@ pub fn unused_ports<const N: usize>() -> Result<[u16; N]> {
             break;
         }
         let address = (Ipv4Addr::LOCALHOST, fastrand::u16(PORTS));
+        if !reserve(address.1)? {
+            continue;
+        }
         if let (Ok(tcp), Ok(udp)) = (TcpListener::bind(address), UdpSocket::bind(address)) {
             open.push((tcp, udp));
         }
@@ -34,4 +39,18 @@ pub fn unused_ports<const N: usize>() -> Result<[u16; N]> {
         *port = tcp.local_addr()?.port();
     }
     Ok(ports)
+}
+
+/// Reserves a port for this process. Returns whether no process has it.
+fn reserve(port: u16) -> io::Result<bool> {
+    let folder = env::temp_dir().join("shoal-test-ports");
+    fs::create_dir_all(&folder)?;
+    let file =
+        OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(port.to_string()))?;
+    let is_free = file.try_lock().is_ok();
+    if is_free {
+        // The lock ends with the process.
+        mem::forget(file);
+    }
+    Ok(is_free)
 }
