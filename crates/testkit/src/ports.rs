@@ -54,3 +54,14 @@ fn reserve(port: u16) -> io::Result<bool> {
     }
     Ok(is_free)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_reserved_once() {
+        let ports: [u16; 3] = unused_ports().unwrap();
+        assert!(ports.iter().all(|port| !reserve(*port).unwrap()));
+    }
+}
