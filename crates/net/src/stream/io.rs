@@ -45,10 +45,11 @@ const LAST_ROUNDS_MAX: usize = BACKLOG.unsigned_abs() as usize / ACCEPTS_MAX;
 /// - It passes all bytes of a connection to the service in order, and sends the output of the service in order. While a
 ///   peer has not read its reply, nothing more is read from it.
 /// - Unprompted output ([`StreamService::write`]) is sent in the same order, at the end of each poll round, or of the
-///   round of its turn if the connection waits for one, in one write up to the room in the socket. The rest waits. The service is told how much waits
-///   ([`StreamService::set_backlog`]), and is not asked for more before all of it is sent. Meanwhile at most one input
-///   is read, or two if no reply to the first is among the waiting bytes. So the memory for a peer that reads nothing
-///   is bounded, and a peer that others send much to is still served, at the latest whenever it has read everything.
+///   round of its turn if the connection waits for one, in one write up to the room in the socket. The rest waits. The
+///   service is told how much waits ([`StreamService::set_backlog`]), and is not asked for more before all of it is
+///   sent. Meanwhile at most one input is read, or two if no reply to the first is among the waiting bytes. So the
+///   memory for a peer that reads nothing is bounded, and a peer that others send much to is still served, at the latest
+///   whenever it has read everything.
 /// - Idle and upgraded connections hold no buffer. Other connections hold only the waiting bytes.
 /// - It enforces [`StreamLimits`]. It closes a connection that is idle for too long, takes too long over a request, or
 ///   does not read its replies; unprompted output has more time. It pings a silent peer of an upgraded connection. If
