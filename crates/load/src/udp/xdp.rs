@@ -325,6 +325,14 @@ impl Protocol for XdpClient {
         self.sockets.check_alive(run)
     }
 
+    /// Counts the replies that came after the last round had counted, and ended their slots before the round looked at them.
+    fn finish(&mut self, run: &mut Run) -> Result<(), String> {
+        if self.is_looping {
+            self.count(run)?;
+        }
+        Ok(())
+    }
+
     fn end(&mut self, run: &mut Run, order: &Order) {
         self.stop();
         if !self.is_looping {

@@ -14,6 +14,7 @@ use crate::kit::conformance::assert_kept;
 use crate::kit::harness::{Tracker, eventually};
 
 const REQUESTS: u64 = 30_000;
+const SHORT_RUNS: u64 = 300;
 
 fn plan(tracker: &Tracker) -> Plan {
     Plan {
@@ -90,6 +91,12 @@ fn the_generator_at_the_driver_hook_counts_what_the_tracker_counts() {
         assert_eq!(scrape, after.scrape - before.scrape);
         assert!(announce > REQUESTS / 4 && scrape > REQUESTS / 10, "{report:?}");
         assert!(report.peers_per_announce > 1.0 && report.latency.p50_us > 0.0, "{report:?}");
+    }
+    // The last reply of a short run comes at any time of a round of the generator.
+    for requests in 1..=SHORT_RUNS {
+        let stop = Stop { after: None, requests: Some(requests) };
+        let mut watch = Watch { cancel: &never, progress: &mut ignore };
+        assert_flawless(&session.run(Pace::Closed { window: 8 }, stop, &mut watch));
     }
 }
 
