@@ -84,6 +84,9 @@ pub struct Round {
     pub load: Option<Report>,
     /// The open loop: latency at a fixed rate.
     pub latency: Option<Report>,
+    /// The CPU time of the tracker's processes during the open loop.
+    #[serde(default)]
+    pub latency_cpu: Option<CpuTime>,
     /// The CPU time of the tracker's processes during the closed loop.
     pub usage: Option<Usage>,
     pub resident_before_bytes: Option<u64>,

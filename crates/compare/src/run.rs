@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
-use shoal_load::{Progress, Report, Watch, info_hash};
+use shoal_load::{Pace, Progress, Report, Stop, Watch, info_hash};
 use tempfile::TempDir;
 
 use self::generator::Generator;
@@ -219,9 +219,9 @@ impl Run<'_> {
         observer(&ComparisonEvent::Phase(Phase::Loading));
         self.closed_loop(&mut generator, process, outcome, observer)?;
         outcome.resident_loaded_bytes = Some(resident_bytes(process.group())?);
-        if let Some((pace, stop)) = load.open() {
+        if let Some(open) = load.open() {
             observer(&ComparisonEvent::Phase(Phase::Timing));
-            self.run_load(&mut outcome.latency, process, observer, |watch| generator.run(pace, stop, watch))?;
+            self.open_loop(&mut generator, open, process, outcome, observer)?;
         }
         if slow_readers > 0 && !self.description.ceiling {
             drop(generator);
@@ -351,6 +351,25 @@ impl Run<'_> {
             let at_work = last_sample;
             Usage { cpu, processors, steal, at_work, ready_share, spinners, receive_s }
         });
+        end
+    }
+
+    /// Runs the open loop and measures the CPU time of the tracker, which waits for work most of the time.
+    fn open_loop(
+        &self,
+        generator: &mut Generator,
+        (pace, stop): (Pace, Stop),
+        process: &mut Process,
+        outcome: &mut Round,
+        observer: &mut Observer<'_>,
+    ) -> Result<()> {
+        let group = process.group();
+        let sampler = threads(group).and_then(|threads| Sampler::start(&threads)).ok();
+        let snapshot = || Snapshot::take(group, sampler.as_ref(), &[]);
+        let before = snapshot()?;
+        let end =
+            self.run_load(&mut outcome.latency, process, observer, |watch| generator.run(pace, stop, watch));
+        outcome.latency_cpu = snapshot().ok().map(|after| before.until(&after).cpu);
         end
     }
 

@@ -167,6 +167,14 @@ impl DatagramIo for AnyIo {
         }
     }
 
+    fn coalesce(&mut self, time: Duration) -> io::Result<()> {
+        match self {
+            Self::Uring(io) => io.coalesce(time),
+            Self::Mmsg(io) => io.coalesce(time),
+            Self::Xdp(io) => io.coalesce(time),
+        }
+    }
+
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
         match self {
             Self::Uring(io) => io.watch(readiness),

@@ -98,6 +98,12 @@ pub trait DatagramIo {
         Ok(())
     }
 
+    /// Waits for `time`, so that the next poll round takes all datagrams that arrive meanwhile in a few system calls. Ends
+    /// earlier for everything else that ends a wait of [`DatagramIo::poll`]. Fails as that does.
+    ///
+    /// The kernel may add its timer slack, 50 µs by default (`PR_SET_TIMERSLACK`).
+    fn coalesce(&mut self, time: Duration) -> io::Result<()>;
+
     /// Makes a poll round also end when `readiness` is readable, so that a worker can wait for both in one place.
     /// Replaces an earlier one. Fails if the kernel lacks memory.
     fn watch(&mut self, readiness: Option<stream::Readiness>) -> io::Result<()>;

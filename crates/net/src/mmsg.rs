@@ -185,6 +185,14 @@ impl DatagramIo for MmsgIo {
         self.serve(ready, service)
     }
 
+    fn coalesce(&mut self, time: Duration) -> io::Result<()> {
+        if self.waits_in_watched {
+            // The sockets are in that set, so the next datagram would end this wait.
+            return Ok(());
+        }
+        self.sockets.waker.wait_beside(self.watched.as_ref(), time)
+    }
+
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
         if let Some(watched) = self.watched.take() {
             watched.part(self.descriptors());

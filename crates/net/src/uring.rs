@@ -349,6 +349,10 @@ impl DatagramIo for UringIo {
         Ok(taken)
     }
 
+    fn coalesce(&mut self, time: Duration) -> io::Result<()> {
+        self.sockets.waker.wait_beside(self.watched.as_ref(), time)
+    }
+
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
         // A poll in progress watches the same set, and ends at most one wait too early.
         self.watched = readiness;

@@ -8,7 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use arrayvec::ArrayVec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::stream::Readiness;
 
 /// Wakes one thread, such as a worker; cheap to clone. A wake is remembered until the thread waits again, or until the
 /// worker's next poll round. Several wakes before that count as one.
@@ -53,10 +57,21 @@ impl Waker {
 
     /// Waits for a wake, at most for `timeout`, and consumes all wakes so far. The thread then has to look for work.
     pub fn wait(&self, timeout: Duration) {
-        let timeout = Timespec::try_from(timeout).ok();
-        // A signal ends the wait as well.
-        let _ = poll(&mut [PollFd::new(&self.event, PollFlags::IN)], timeout.as_ref());
+        // A thread that cannot wait looks for work.
+        let _ = self.wait_beside(None, timeout);
         self.clear();
+    }
+
+    /// Waits for a wake, or for another descriptor, at most for `timeout`. Consumes neither.
+    pub(crate) fn wait_beside(&self, other: Option<&Readiness>, timeout: Duration) -> io::Result<()> {
+        let descriptors = [Some(self.as_fd()), other.map(AsFd::as_fd)].into_iter().flatten();
+        let mut descriptors: ArrayVec<_, 2> =
+            descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
+        // A timeout that does not fit is one of many years.
+        match poll(&mut descriptors, Timespec::try_from(timeout).ok().as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Consumes all wakes so far, on the worker's side. Must be called before the worker looks for work.

@@ -166,6 +166,13 @@ impl DatagramIo for XdpIo {
         Ok(taken + frames)
     }
 
+    fn coalesce(&mut self, time: Duration) -> io::Result<()> {
+        if self.queues.iter().any(XdpQueue::has_unsent) {
+            return Ok(());
+        }
+        self.sockets.coalesce(time)
+    }
+
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {
         self.sockets.watch(readiness)
     }

@@ -30,6 +30,8 @@ over_every_back_end! {
     a_wake_ends_a_poll,
     a_wake_before_the_poll_counts,
     an_idle_poll_times_out,
+    datagrams_collect_until_a_wake,
+    a_time_to_collect_ends,
     drain_serves_what_is_queued,
     drain_under_flood_ends,
     an_address_is_free_again_at_once,
@@ -260,6 +262,43 @@ fn an_idle_poll_times_out(kind: Kind) {
     let mut io = kind.open(bind_one(&BOTH));
     for timeout in [Duration::ZERO, Duration::from_micros(1), Duration::from_millis(20)] {
         assert_eq!(io.poll(timeout, &mut Echo::default()).unwrap(), 0);
+    }
+}
+
+fn datagrams_collect_until_a_wake(kind: Kind) {
+    const COUNT: usize = 10;
+    let sockets = bind_one(&BOTH);
+    let (addrs, counters): (Vec<_>, _) = (sockets.local_addrs().collect(), sockets.counters());
+    let waker = sockets.waker();
+    let mut io = kind.open(sockets);
+    // The receives of a ring begin with its first round.
+    io.poll(Duration::ZERO, &mut Listen::default()).unwrap();
+    let has_woken = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let clients: Vec<_> = addrs.iter().map(|addr| connect(*addr)).collect();
+            for _ in 0..COUNT {
+                clients.iter().for_each(|client| assert_eq!(client.send(b"collected").unwrap(), 9));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            has_woken.store(true, Ordering::Release);
+            waker.wake();
+        });
+        // Without the wake it would wait forever.
+        io.coalesce(Duration::MAX).unwrap();
+        assert!(has_woken.load(Ordering::Acquire), "a datagram has ended the wait");
+    });
+    let mut served = 0;
+    while served < addrs.len() * COUNT {
+        served += io.poll(PATIENCE, &mut Listen::default()).unwrap();
+    }
+    assert!(counters.batches.read() <= 2, "{} batches of one datagram each", counters.batches.read());
+}
+
+fn a_time_to_collect_ends(kind: Kind) {
+    let mut io = kind.open(bind_one(&BOTH));
+    for time in [Duration::ZERO, Duration::from_micros(50), Duration::from_millis(20)] {
+        io.coalesce(time).unwrap();
     }
 }
 

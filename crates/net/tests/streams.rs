@@ -409,6 +409,27 @@ fn a_connection_wakes_whoever_waits_for_datagrams() {
     }
 }
 
+#[test]
+fn a_connection_does_not_wait_until_datagrams_have_collected() {
+    for datagram_kind in [Kind::Mmsg, Kind::Uring(TaskRun::Deferred), Kind::Uring(TaskRun::Cooperative)] {
+        if !datagram_kind.works() {
+            continue;
+        }
+        let (listeners, sockets) = (listen(LOOPBACK), bind_one(LOOPBACK));
+        let tcp = addrs(&listeners)[0];
+        let mut streams = StreamIo::open(listeners, LIMITS).unwrap();
+        let (mut datagrams, mut service) = (datagram_kind.open(sockets), Script::default());
+        datagrams.watch(Some(streams.readiness())).unwrap();
+        let client = std::thread::spawn(move || Client::connect(tcp).ask("close hello\n", "hello\n"));
+        // Without the watch it would wait forever.
+        datagrams.coalesce(Duration::MAX).unwrap();
+        while !client.is_finished() {
+            streams.poll(0, &mut service).unwrap();
+        }
+        client.join().unwrap();
+    }
+}
+
 /// Every kind of exchange and of end, from several threads at once.
 #[test]
 fn clients_of_all_kinds_at_once() {

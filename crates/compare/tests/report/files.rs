@@ -74,7 +74,7 @@ fn foreign_text_does_not_become_markup() {
     widths.dedup();
     assert_eq!(
         widths,
-        [3, 10, 9, 7, 11, 9, 10, 3].into_iter().fold(vec![], |mut all: Vec<usize>, next| {
+        [3, 10, 9, 7, 11, 9, 12, 3].into_iter().fold(vec![], |mut all: Vec<usize>, next| {
             if all.last() != Some(&next) {
                 all.push(next);
             }
