@@ -49,12 +49,12 @@ const TRIM_MS: u64 = 2_000;
 const LOAD_MS: u64 = 1000;
 
 /// The wait in which datagrams collect, so that several share the system calls of a poll round, as network cards
-/// coalesce interrupts. It halves the CPU time of a reply below the limit of a core, where a round would take one or two
-/// (`bench-runs/ways-tried.md`).
+/// coalesce interrupts. Below the limit of a core, where a round would take one or two, it takes a third off the CPU time
+/// of a reply (`bench-runs/ways-tried.md`).
 const COALESCE_TIME: Duration = Duration::from_micros(50);
 
-/// Datagrams a second from which on a worker waits for several. Fewer would seldom be two in that time.
-const COALESCE_RATE: u64 = 30_000;
+/// Datagrams a second from which on a worker waits for several. Of fewer, seldom two arrive in that time.
+const COALESCE_RATE: u64 = 20_000;
 
 /// Number of datagrams in a poll round after which a worker does not wait. So many share its system calls well enough,
 /// and a wait near the limit of the core would only add to the queue.
