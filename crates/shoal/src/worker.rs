@@ -56,8 +56,8 @@ const COALESCE_TIME: Duration = Duration::from_micros(50);
 /// Datagrams a second from which on a worker waits for several. Of fewer, seldom two arrive in that time.
 const COALESCE_RATE: u64 = 20_000;
 
-/// Number of datagrams in a poll round after which a worker does not wait. So many share its system calls well enough,
-/// and a wait near the limit of the core would only add to the queue.
+/// Number of datagrams in a poll round after which a worker does not wait. They share its system calls well enough, and
+/// a wait near the limit of the core would only add to the queue.
 const COALESCE_BELOW: usize = 16;
 
 /// The schedule of a stopping worker, within the second that an operator is promised. Until `DRAIN_MS_MAX` it answers

@@ -1,6 +1,6 @@
 //! Ports for programs that cannot choose one themselves and tell it.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, OpenOptions, TryLockError};
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::ops::Range;
 use std::{env, io, mem};
@@ -47,12 +47,15 @@ fn reserve(port: u16) -> io::Result<bool> {
     fs::create_dir_all(&folder)?;
     let file =
         OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(port.to_string()))?;
-    let is_free = file.try_lock().is_ok();
-    if is_free {
-        // The lock ends with the process.
-        mem::forget(file);
+    match file.try_lock() {
+        Ok(()) => {
+            // The lock ends with the process.
+            mem::forget(file);
+            Ok(true)
+        }
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
     }
-    Ok(is_free)
 }
 
 #[cfg(test)]
