@@ -86,7 +86,7 @@ pub struct Round {
     pub latency: Option<Report>,
     /// The CPU time of the tracker's processes during the open loop.
     #[serde(default)]
-    pub latency_cpu: Option<CpuTime>,
+    pub latency_usage: Option<Usage>,
     /// The CPU time of the tracker's processes during the closed loop.
     pub usage: Option<Usage>,
     pub resident_before_bytes: Option<u64>,

@@ -354,7 +354,8 @@ impl Run<'_> {
         end
     }
 
-    /// Runs the open loop and measures the CPU time of the tracker, which waits for work most of the time.
+    /// Runs the open loop and measures its cost. Nothing samples the tracker, which waits after nearly each request: the
+    /// timer of the samples would start and end with each wait.
     fn open_loop(
         &self,
         generator: &mut Generator,
@@ -363,13 +364,12 @@ impl Run<'_> {
         outcome: &mut Round,
         observer: &mut Observer<'_>,
     ) -> Result<()> {
-        let group = process.group();
-        let sampler = threads(group).and_then(|threads| Sampler::start(&threads)).ok();
-        let snapshot = || Snapshot::take(group, sampler.as_ref(), &[]);
+        let (processors, group) = (self.assignment.all(), process.group());
+        let snapshot = || Snapshot::take(group, None, &processors);
         let before = snapshot()?;
         let end =
             self.run_load(&mut outcome.latency, process, observer, |watch| generator.run(pace, stop, watch));
-        outcome.latency_cpu = snapshot().ok().map(|after| before.until(&after).cpu);
+        outcome.latency_usage = snapshot().ok().map(|after| before.until(&after));
         end
     }
 

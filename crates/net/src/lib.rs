@@ -98,8 +98,9 @@ pub trait DatagramIo {
         Ok(())
     }
 
-    /// Waits for `time`, so that the next poll round takes all datagrams that arrive meanwhile in a few system calls. Ends
-    /// earlier for everything else that ends a wait of [`DatagramIo::poll`]. Fails as that does.
+    /// Waits for `time`, so that the next poll round takes all datagrams that arrive meanwhile in a few system calls. The
+    /// worker's [`Waker`] and the watched descriptor end the wait, and the wait of that round as well. It may end at once
+    /// where a back end cannot tell datagrams from other events. Fails as [`DatagramIo::poll`] does.
     ///
     /// The kernel may add its timer slack, 50 µs by default (`PR_SET_TIMERSLACK`).
     fn coalesce(&mut self, time: Duration) -> io::Result<()>;

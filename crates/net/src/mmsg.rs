@@ -190,7 +190,7 @@ impl DatagramIo for MmsgIo {
             // The sockets are in that set, so the next datagram would end this wait.
             return Ok(());
         }
-        self.sockets.waker.wait_beside(self.watched.as_ref(), time)
+        self.sockets.waker.wait_beside(self.watched.as_ref().map(AsFd::as_fd), time)
     }
 
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {

@@ -350,7 +350,7 @@ impl DatagramIo for UringIo {
     }
 
     fn coalesce(&mut self, time: Duration) -> io::Result<()> {
-        self.sockets.waker.wait_beside(self.watched.as_ref(), time)
+        self.sockets.waker.wait_beside(self.watched.as_ref().map(AsFd::as_fd), time)
     }
 
     fn watch(&mut self, readiness: Option<Readiness>) -> io::Result<()> {

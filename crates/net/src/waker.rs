@@ -12,8 +12,6 @@ use arrayvec::ArrayVec;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::stream::Readiness;
-
 /// Wakes one thread, such as a worker; cheap to clone. A wake is remembered until the thread waits again, or until the
 /// worker's next poll round. Several wakes before that count as one.
 #[derive(Clone, Debug)]
@@ -63,8 +61,8 @@ impl Waker {
     }
 
     /// Waits for a wake, or for another descriptor, at most for `timeout`. Consumes neither.
-    pub(crate) fn wait_beside(&self, other: Option<&Readiness>, timeout: Duration) -> io::Result<()> {
-        let descriptors = [Some(self.as_fd()), other.map(AsFd::as_fd)].into_iter().flatten();
+    pub(crate) fn wait_beside(&self, other: Option<BorrowedFd<'_>>, timeout: Duration) -> io::Result<()> {
+        let descriptors = [Some(self.as_fd()), other].into_iter().flatten();
         let mut descriptors: ArrayVec<_, 2> =
             descriptors.map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN)).collect();
         // A timeout that does not fit is one of many years.

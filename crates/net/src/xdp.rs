@@ -13,6 +13,7 @@
 mod queue;
 
 use std::io;
+use std::mem;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
@@ -28,7 +29,7 @@ use crate::{
 pub use queue::{QueueLoss, XdpQueue};
 
 /// Rounds with served frames between two checks of the ordinary sockets. A check takes a system call, a microsecond or
-/// two; a full round takes some 250.
+/// two; a full round takes some 250. After a wait in which datagrams collect, each round checks them.
 const ROUNDS_PER_LOOK: u32 = 4;
 
 /// Busy rounds between two reads of the kernel's counts, which take two system calls for each queue.
@@ -48,6 +49,8 @@ pub struct XdpIo {
     /// The descriptor of each is among those that `sockets` waits for, at the same place.
     queues: Vec<XdpQueue>,
     rounds: u32,
+    /// Whether datagrams were collecting before this round, and so may have for the ordinary sockets.
+    has_waited: bool,
 }
 
 /// The lengths of the replies of a batch, and where each starts in its frame.
@@ -61,7 +64,12 @@ impl XdpIo {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
         let descriptors = queues.iter().map(|queue| queue.socket().descriptor()).collect();
-        let mut io = Self { sockets: MmsgIo::open_beside(sockets, descriptors)?, queues, rounds: 0 };
+        let mut io = Self {
+            sockets: MmsgIo::open_beside(sockets, descriptors)?,
+            queues,
+            rounds: 0,
+            has_waited: false,
+        };
         io.report(false);
         Ok(io)
     }
@@ -71,7 +79,7 @@ impl XdpIo {
         for index in (0..self.queues.len()).rev() {
             self.sockets.remove_other(index);
         }
-        std::mem::take(&mut self.queues)
+        mem::take(&mut self.queues)
     }
 
     /// Waits, unless frames have arrived, and serves the ordinary sockets. Returns the number of their datagrams.
@@ -154,7 +162,7 @@ impl DatagramIo for XdpIo {
             self.try_each(XdpQueue::settle);
             let timeout = if has_unsent { timeout.min(UNSENT_WAIT) } else { timeout };
             taken += self.serve_sockets(timeout, service)?;
-        } else if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
+        } else if mem::take(&mut self.has_waited) || self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             taken += self.serve_sockets(Duration::ZERO, service)?;
         }
         let frames = self.serve_queues(service);
@@ -167,9 +175,7 @@ impl DatagramIo for XdpIo {
     }
 
     fn coalesce(&mut self, time: Duration) -> io::Result<()> {
-        if self.queues.iter().any(XdpQueue::has_unsent) {
-            return Ok(());
-        }
+        self.has_waited = true;
         self.sockets.coalesce(time)
     }
 

@@ -457,6 +457,35 @@ fn both_are_served_while_the_other_is_saturated() {
 }
 
 #[test]
+fn both_collect_and_are_served_after_the_wait() {
+    const ROUNDS: u64 = 20;
+    with_peer(|peer| {
+        // The other family goes through the ordinary socket.
+        let mut path = attach("here", &[V4]);
+        let sockets = bind(&[V4, V6]);
+        let (waker, counters) = (sockets.waker(), sockets.counters());
+        let mut io = XdpIo::open(sockets, vec![path.queue(64)]).unwrap();
+        let clients = [peer.connect("192.0.2.9:0", V4), peer.connect("[2001:db8::9]:0", V6)];
+        let mut at_once = 0;
+        for sent in 1..=ROUNDS {
+            for client in &clients {
+                client.send(b"collected").unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            waker.wake();
+            // Without the wake it would wait forever.
+            io.coalesce(Duration::MAX).unwrap();
+            io.poll(PATIENCE, &mut Echo::default()).unwrap();
+            let is_at_once = [&counters.v4, &counters.v6].iter().all(|family| family.received.read() == sent);
+            at_once += u64::from(is_at_once);
+        }
+        // On a busy machine, some datagrams arrive later.
+        assert!(at_once > ROUNDS / 2, "{at_once} of {ROUNDS} rounds served both: {counters:?}");
+        assert!(counters.xdp.frames.read() > 0, "{counters:?}");
+    });
+}
+
+#[test]
 fn a_worker_is_woken() {
     with_peer(|_peer| {
         let mut path = attach("here", &ADDRESSES);

@@ -185,7 +185,7 @@ impl Worker {
                 }
             }
             let busy = housekeeping.behind || streams_busy;
-            if !busy && load.coalesces(taken) {
+            if load.coalesces(taken, busy) {
                 io.datagrams.coalesce(COALESCE_TIME)?;
             }
             taken = io.datagrams.poll(if busy { Duration::ZERO } else { IDLE_TIME_MAX }, &mut service)?;
@@ -356,7 +356,7 @@ struct LoadMeter {
     cpu_ms: u64,
     /// Number of datagrams since the last measurement.
     datagrams: u64,
-    /// Whether at least `COALESCE_RATE` arrived before it.
+    /// Whether at least `COALESCE_RATE` a second arrived before it.
     has_many: bool,
 }
 
@@ -366,9 +366,10 @@ impl LoadMeter {
         Self { pace, keeps_up: false, measured_ms: 0, cpu_ms: 0, datagrams: 0, has_many: false }
     }
 
-    /// Returns whether to wait for several datagrams, after a poll round that took `taken`.
-    fn coalesces(&self, taken: usize) -> bool {
-        self.has_many && (1..COALESCE_BELOW).contains(&taken)
+    /// Returns whether to wait for several datagrams, after a poll round that took `taken`. A worker that is `busy` has
+    /// something else to do.
+    fn coalesces(&self, taken: usize, busy: bool) -> bool {
+        !busy && self.has_many && (1..COALESCE_BELOW).contains(&taken)
     }
 
     /// Measures the load since the last time, if due, and sets the pace. Returns the load in thousandths.
@@ -435,12 +436,12 @@ mod tests {
         ] {
             load.datagrams += datagrams;
             load.measure_if_due(now_ms);
-            assert_eq!(load.coalesces(1), coalesces, "after {now_ms} ms");
+            assert_eq!(load.coalesces(1, false), coalesces, "after {now_ms} ms");
         }
+        assert!(!load.coalesces(1, true));
         // A round without datagrams waits in the poll, and a long one leaves no time to wait.
-        assert_eq!(
-            [0, COALESCE_BELOW - 1, COALESCE_BELOW].map(|taken| load.coalesces(taken)),
-            [false, true, false]
-        );
+        for (taken, coalesces) in [(0, false), (COALESCE_BELOW - 1, true), (COALESCE_BELOW, false)] {
+            assert_eq!(load.coalesces(taken, false), coalesces, "after a round that took {taken}");
+        }
     }
 }

@@ -107,12 +107,10 @@ pub(super) enum Figure {
     RelayMaxUs,
     /// Of relays if there are any, otherwise of replies.
     RelayOrReplyP99Us,
-    /// Microseconds of CPU time per reply at the fixed rate; with WebTorrent, per message.
+    /// Microseconds of CPU time per reply at the fixed rate.
     RatedWholeUs,
-    /// The part of it in user mode.
-    RatedUserUs,
-    /// The error of the user part.
-    RatedUserErrorUs,
+    /// Microseconds in which the tracker's processors were busy with anything, per reply at the fixed rate.
+    RatedCoreUs,
     /// Good replies a second at the fixed rate.
     RatedResponsesPerS,
     /// Share of the requests at the fixed rate without a reply in time.

@@ -50,8 +50,6 @@ pub(super) fn latency(rows: &[Row<'_>]) -> Table {
         Column::spread("p99 µs", RelayP99Us, number::figure).rated(),
         Column::spread("p99.9 µs", RelayP999Us, number::figure).rated(),
         Column::spread("Max µs", RelayMaxUs, number::figure).rated(),
-        Column::spread("CPU µs each", RatedWholeUs, number::hundredths).rated(),
-        Column::with_error("of it user", RatedUserUs, RatedUserErrorUs).rated(),
         Column::median("Lost", RatedLossShare, number::percent),
     ];
     table(COLUMNS, rows, outcome_word)

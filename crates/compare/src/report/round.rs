@@ -6,7 +6,7 @@ use shoal_load::{Bottleneck, Connections, LatencySummary, Relays, Report};
 
 use super::figure::Figure::*;
 use super::figure::{Figures, Value};
-use crate::result::{self, Cell, CpuTime, Round, SlowReaderRound, Usage, spent};
+use crate::result::{self, Cell, Round, SlowReaderRound, Usage, spent};
 
 /// Above this share of the time taken away by the hypervisor, a round is marked.
 const STEAL_MAX: f64 = 0.1;
@@ -84,7 +84,7 @@ pub(super) fn figures(cell: &Cell, round: &Round) -> Result<Figures<f64>, String
     values.extend(slow_readers.flatten());
     let is_whole = |report: &&Report| report.failure.is_none() && report.responses.total() > 0;
     let rated = round.latency.as_ref().filter(is_whole);
-    values.extend(rated.into_iter().flat_map(|report| rated_figures(round, report)));
+    values.extend(rated.into_iter().flat_map(|report| rated_figures(cell, round, report)));
     let tracker_busy = usage.and_then(|usage| usage.saturation(&cell.tracker_cpus));
     let load_marks = Marks {
         stolen: usage.is_some_and(|usage| usage.steal > STEAL_MAX),
@@ -205,11 +205,9 @@ fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<[Value
     ])
 }
 
-fn rated_figures(round: &Round, report: &Report) -> [Value; 16] {
-    let count = report.relays.as_ref().map_or_else(|| result::replies(report), |relays| relays.messages);
-    let us_each = |part: fn(&CpuTime) -> Option<f64>| {
-        round.latency_cpu.as_ref().and_then(part).and_then(|part_s| ratio(part_s * 1e6, as_f64(count)))
-    };
+fn rated_figures(cell: &Cell, round: &Round, report: &Report) -> [Value; 15] {
+    let usage = || round.latency_usage.as_ref();
+    let count = as_f64(result::replies(report));
     let LatencySummary { p50_us, p90_us, p99_us, p99_9_us, max_us, .. } = report.latency;
     let relay = relay_latency(report);
     [
@@ -224,9 +222,8 @@ fn rated_figures(round: &Round, report: &Report) -> [Value; 16] {
         (RelayP999Us, relay.map(|relay| relay.p99_9_us)),
         (RelayMaxUs, relay.map(|relay| relay.max_us)),
         (RelayOrReplyP99Us, Some(relay.map_or(p99_us, |relay| relay.p99_us))),
-        (RatedWholeUs, us_each(|cpu| Some(cpu.whole_s()))),
-        (RatedUserUs, us_each(|cpu| Some(cpu.user_part_s()))),
-        (RatedUserErrorUs, us_each(|cpu| cpu.user_error_s)),
+        (RatedWholeUs, usage().and_then(|usage| ratio(usage.cpu.whole_s() * 1e6, count))),
+        (RatedCoreUs, usage().and_then(|usage| usage.core_us(report, &cell.tracker_cpus))),
         (RatedResponsesPerS, Some(report.responses_per_s)),
         (RatedLossShare, loss_share(report)),
     ]

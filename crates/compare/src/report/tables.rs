@@ -162,7 +162,7 @@ pub(super) fn latency(rows: &[Row<'_>]) -> Table {
         Column::spread("p99.9 µs", P999Us, number::figure).rated(),
         Column::spread("Max µs", MaxUs, number::figure).rated(),
         Column::spread("CPU µs each", RatedWholeUs, number::hundredths).rated(),
-        Column::with_error("of it user", RatedUserUs, RatedUserErrorUs).rated(),
+        Column::spread("Whole core µs each", RatedCoreUs, number::hundredths).rated(),
         Column::median("Responses/s", RatedResponsesPerS, number::whole),
         Column::median("Lost", RatedLossShare, number::percent),
     ];

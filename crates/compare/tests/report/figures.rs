@@ -60,12 +60,12 @@ fn cpu_time_is_for_every_reply_that_was_sent() {
 
 #[test]
 fn cpu_time_at_the_fixed_rate_is_its_own_figure() {
-    // 505,000 replies of the open loop took 2.02 s, a quarter of it in user mode.
-    let cpu = usage(0.5, 1.5, Some(2.02)).cpu;
+    // 505,000 replies of the open loop took 2.02 s, in which one processor was busy.
+    let usage = usage(0.5, 1.5, Some(2.02));
     let open_loop = report(Kinds { connect: 250_000, announce: 250_000, scrape: 5_000 });
-    let timed = Round { latency: Some(open_loop), latency_cpu: Some(cpu), ..round(1, None) };
+    let timed = Round { latency: Some(open_loop), latency_usage: Some(usage), ..round(1, None) };
     let markdown = report::markdown(&with_shoal(vec![timed]));
-    assert_eq!(line(&markdown, "Latency at a fixed rate", "Shoal (mmsg)")[7..9], ["4.00", "1.00"]);
+    assert_eq!(line(&markdown, "Latency at a fixed rate", "Shoal (mmsg)")[7..9], ["4.00", "4.00"]);
     assert_eq!(line(&markdown, "Result", "Shoal (mmsg)")[3..5], ["3.33", "0.83"]);
 }
 
