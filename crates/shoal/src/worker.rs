@@ -49,8 +49,8 @@ const TRIM_MS: u64 = 2_000;
 const LOAD_MS: u64 = 1000;
 
 /// The wait in which datagrams collect, so that several share the system calls of a poll round, as network cards
-/// coalesce interrupts. Below the limit of a core, where a round would take one or two, it takes a third off the CPU time
-/// of a reply (`bench-runs/ways-tried.md`).
+/// coalesce interrupts. Below the limit of a core, where a round would take one or two, it takes about a quarter off the
+/// CPU time of a reply (`bench-runs/ways-tried.md`).
 const COALESCE_TIME: Duration = Duration::from_micros(50);
 
 /// Datagrams a second from which on a worker waits for several. Of fewer, seldom two arrive in that time.
