@@ -84,11 +84,11 @@ pub struct Round {
     pub load: Option<Report>,
     /// The open loop: latency at a fixed rate.
     pub latency: Option<Report>,
-    /// The CPU time of the tracker's processes during the open loop.
-    #[serde(default)]
-    pub latency_usage: Option<Usage>,
     /// The CPU time of the tracker's processes during the closed loop.
     pub usage: Option<Usage>,
+    /// The same during the open loop, in which the tracker waits for work most of the time.
+    #[serde(default)]
+    pub latency_usage: Option<Usage>,
     pub resident_before_bytes: Option<u64>,
     pub resident_filled_bytes: Option<u64>,
     #[serde(default)]

@@ -149,6 +149,7 @@ impl XdpIo {
 impl DatagramIo for XdpIo {
     fn poll(&mut self, timeout: Duration, service: &mut impl DatagramService) -> io::Result<usize> {
         self.rounds = self.rounds.wrapping_add(1);
+        let has_waited = mem::take(&mut self.has_waited);
         self.queues.iter_mut().filter(|queue| !queue.is_own()).for_each(XdpQueue::recover);
         let mut has_frames = false;
         let mut has_unsent = false;
@@ -162,7 +163,7 @@ impl DatagramIo for XdpIo {
             self.try_each(XdpQueue::settle);
             let timeout = if has_unsent { timeout.min(UNSENT_WAIT) } else { timeout };
             taken += self.serve_sockets(timeout, service)?;
-        } else if mem::take(&mut self.has_waited) || self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
+        } else if has_waited || self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
             taken += self.serve_sockets(Duration::ZERO, service)?;
         }
         let frames = self.serve_queues(service);

@@ -44,8 +44,7 @@ const CONNECTIONS_READING: &str = "In the closed loop. A connection that failed 
     timed out, no TLS) never counts as a response.";
 
 const LATENCY_READING: &str = "Requests are sent at fixed times, whatever the tracker does. Latency counts from the \
-    scheduled time, so that a stall shows in full. A lost request has no latency; see the loss. CPU time is that of a \
-    tracker that waits for work most of the time.";
+    scheduled time, so that a stall shows in full. A lost request has no latency; see the loss.";
 
 pub(super) enum Block {
     Heading(&'static str),

@@ -206,7 +206,7 @@ fn slow_reader_figures(round: &Round, second: &SlowReaderRound) -> Option<[Value
 }
 
 fn rated_figures(cell: &Cell, round: &Round, report: &Report) -> [Value; 15] {
-    let usage = || round.latency_usage.as_ref();
+    let usage = round.latency_usage.as_ref();
     let count = as_f64(result::replies(report));
     let LatencySummary { p50_us, p90_us, p99_us, p99_9_us, max_us, .. } = report.latency;
     let relay = relay_latency(report);
@@ -222,8 +222,8 @@ fn rated_figures(cell: &Cell, round: &Round, report: &Report) -> [Value; 15] {
         (RelayP999Us, relay.map(|relay| relay.p99_9_us)),
         (RelayMaxUs, relay.map(|relay| relay.max_us)),
         (RelayOrReplyP99Us, Some(relay.map_or(p99_us, |relay| relay.p99_us))),
-        (RatedWholeUs, usage().and_then(|usage| ratio(usage.cpu.whole_s() * 1e6, count))),
-        (RatedCoreUs, usage().and_then(|usage| usage.core_us(report, &cell.tracker_cpus))),
+        (RatedWholeUs, usage.and_then(|usage| ratio(usage.cpu.whole_s() * 1e6, count))),
+        (RatedCoreUs, usage.and_then(|usage| usage.core_us(report, &cell.tracker_cpus))),
         (RatedResponsesPerS, Some(report.responses_per_s)),
         (RatedLossShare, loss_share(report)),
     ]
