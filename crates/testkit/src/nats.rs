@@ -10,11 +10,12 @@ mod tls;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use crate::ports::unused_ports;
 use crate::process::{self, Process, wait_for};
 use crate::tools;
 use anyhow::{Context, Result, bail, ensure};
@@ -28,11 +29,8 @@ pub use tls::Tls;
 /// The number of servers in a [`Cluster`].
 pub const CLUSTER_SERVERS: usize = 3;
 
-/// How often a start is repeated with other ports, because another program has taken one of them.
-const ATTEMPTS_MAX: usize = 5;
-
 /// How long a server may take until it is ready, on a busy machine.
-const START_TIME_MAX: Duration = Duration::from_secs(30);
+const START_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// A NATS server.
 #[derive(Debug)]
@@ -44,7 +42,7 @@ pub struct Server {
     process: Option<Process>,
 }
 
-/// Where a server listens on loopback.
+/// Where a server listens on loopback. The ports are its own until the test ends, so it can be started on them again.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ports {
     pub(crate) client: u16,
@@ -58,11 +56,9 @@ impl Server {
     /// # Errors
     /// Returns an error if the program is missing or does not start.
     pub fn start(options: &Options) -> Result<Self> {
-        with_other_ports(|| {
-            let mut server = Self::prepare("single", Ports::unused()?, options, &[], None)?;
-            server.restart()?;
-            Ok(server)
-        })
+        let mut server = Self::prepare("single", Ports::unused()?, options, &[], None)?;
+        server.restart()?;
+        Ok(server)
     }
 
     /// Starts a server that is a leaf node of `hub`, whose options are these.
@@ -71,12 +67,9 @@ impl Server {
     /// Returns an error if the program is missing or does not start.
     pub fn start_leaf(hub: &Self, options_of_hub: &Options) -> Result<Self> {
         let remote = format!("nats-leaf://{}127.0.0.1:{}", options_of_hub.user_info(), hub.ports.leaf);
-        with_other_ports(|| {
-            let open = Options::default();
-            let mut server = Self::prepare("leaf", Ports::unused()?, &open, &[], Some(&remote))?;
-            server.restart()?;
-            Ok(server)
-        })
+        let mut server = Self::prepare("leaf", Ports::unused()?, &Options::default(), &[], Some(&remote))?;
+        server.restart()?;
+        Ok(server)
     }
 
     /// Returns the URL for clients: `nats://127.0.0.1:PORT`, or `tls://localhost:PORT` with TLS.
@@ -190,18 +183,16 @@ impl Cluster {
     /// # Errors
     /// Returns an error if the program is missing or a server does not start.
     pub fn start(options: &Options) -> Result<Self> {
-        with_other_ports(|| {
-            let ports = (0..CLUSTER_SERVERS).map(|_| Ports::unused()).collect::<Result<Vec<_>>>()?;
-            let routes: Vec<u16> = ports.iter().map(|ports| ports.route).collect();
-            let prepare = |(index, &ports): (usize, &Ports)| {
-                Server::prepare(&format!("server-{index}"), ports, options, &routes, None)
-            };
-            let servers = ports.iter().enumerate().map(prepare).collect::<Result<Vec<_>>>()?;
-            let mut cluster = Self { servers };
-            cluster.servers.iter_mut().try_for_each(Server::spawn)?;
-            cluster.wait_until_complete()?;
-            Ok(cluster)
-        })
+        let ports = (0..CLUSTER_SERVERS).map(|_| Ports::unused()).collect::<Result<Vec<_>>>()?;
+        let routes: Vec<u16> = ports.iter().map(|ports| ports.route).collect();
+        let prepare = |(index, &ports): (usize, &Ports)| {
+            Server::prepare(&format!("server-{index}"), ports, options, &routes, None)
+        };
+        let servers = ports.iter().enumerate().map(prepare).collect::<Result<Vec<_>>>()?;
+        let mut cluster = Self { servers };
+        cluster.servers.iter_mut().try_for_each(Server::spawn)?;
+        cluster.wait_until_complete()?;
+        Ok(cluster)
     }
 
     /// Returns the URLs of all servers, separated by commas.
@@ -231,28 +222,14 @@ impl Cluster {
 impl Ports {
     /// Returns ports that nothing uses at present.
     fn unused() -> Result<Self> {
-        // All three are open at the same time, so that they differ.
-        let bind = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-        let listeners = [bind()?, bind()?, bind()?];
-        let port = |index: usize| Ok::<_, std::io::Error>(listeners[index].local_addr()?.port());
-        Ok(Self { client: port(0)?, route: port(1)?, leaf: port(2)? })
+        let [client, route, leaf] = unused_ports()?;
+        Ok(Self { client, route, leaf })
     }
 }
 
 /// Looks again and again until something is ready.
 fn wait_until_ready(mut is_ready: impl FnMut() -> Result<bool>) -> Result<()> {
     wait_for("NATS should be ready", START_TIME_MAX, || Ok(is_ready()?.then_some(())))
-}
-
-/// Repeats a start with other ports, if another program has taken one of them meanwhile.
-fn with_other_ports<T>(mut start: impl FnMut() -> Result<T>) -> Result<T> {
-    for _ in 1..ATTEMPTS_MAX {
-        match start() {
-            Err(error) if format!("{error:#}").contains("address already in use") => {}
-            result => return result,
-        }
-    }
-    start()
 }
 
 fn config_file(directory: &Path) -> PathBuf {

@@ -33,7 +33,7 @@ const SHORT: [(&str, &str, &[&str]); 8] = [
     // Not short, but it judges a tracker by its replies, and the machine may stand still for a while.
     ("shoal-lab conform", "--reply-ms 5000", &["--list", "--print-info-hashes"]),
     ("shoal-lab chaos", DISTURBANCE, &[]),
-    ("shoal-lab chaos", "--torrents 400 --peers 2000 --rate 500", &["--torrents"]),
+    ("shoal-lab chaos", "--torrents 400 --peers 2000 --rate 100", &["--torrents"]),
 ];
 const COMPARISON: &str =
     "--allow-overlap --torrents 400 --peers 2000 --duration 1s --latency-duration 1s --load-cores 1";
