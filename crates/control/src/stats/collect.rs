@@ -32,6 +32,8 @@ pub fn collect(sources: &Sources) -> Stats {
     let endpoints = &live.endpoints;
     let workers = sources.workers.iter().zip(&endpoints.probes);
     let traffic = all_traffic(sources);
+    // Not below, where the lock would last until the last field.
+    let last_day = sources.last_day.lock().stats(&last_day::counts(&traffic));
     Stats {
         version: sources.build.release.to_owned(),
         commit: sources.build.commit.to_owned(),
@@ -40,7 +42,7 @@ pub fn collect(sources: &Sources) -> Stats {
         now_unix_s: clock::unix_s(),
         started_unix_s: sources.started_unix_s,
         monotonic_ms: now_ms,
-        last_day: sources.last_day.lock().stats(&last_day::counts(&traffic)),
+        last_day,
         traffic,
         paused: pause::paused(&live.policy),
         refusals: flows().flat_map(|(protocol, family)| refusals(sources, protocol, family)).collect(),

@@ -270,7 +270,7 @@ impl HandOver {
             connection: &connection,
             offered,
             hand_over: self,
-            bans: Cell::new(None),
+            carried: Cell::new(None),
         };
         let error = attempt.run(&mut report);
         // A new process that waits for this one then ends with its own exit status.
@@ -328,8 +328,8 @@ struct Attempt<'a> {
     connection: &'a Arc<Connection>,
     offered: &'a Offered,
     hand_over: &'a HandOver,
-    /// All bans, once they belong to the new process.
-    bans: Cell<Option<CarriedBans>>,
+    /// A file with the state of the control plane.
+    carried: Cell<Option<File>>,
 }
 
 impl Attempt<'_> {
@@ -345,9 +345,12 @@ impl Attempt<'_> {
         let Offered { phase, wakers, .. } = self.offered;
         // This can wait for the disk, so the workers still serve.
         let list_control = &self.hand_over.sources.list_control;
-        self.bans.set(Some(list_control.hand_bans()));
+        let bans = list_control.hand_bans();
         let begin_ms = clock::monotonic_ms();
         let error = if phase.pause(wakers, PAUSE_TIME_MAX) {
+            // The workers have counted their last request. While the store is frozen, it would be too late: a thread that
+            // holds a lock of the control plane may wait for the store.
+            self.carried.set(self.write_carried(bans));
             self.pass_swarms(continues_in_memory, begin_ms, report)
         } else {
             anyhow!("a worker does not pause")
@@ -439,7 +442,7 @@ impl Attempt<'_> {
     }
 
     /// Lets the new process serve, passes connections to it, and ends this process. Returns only if the new process
-    /// ends before it serves.
+    /// ends before it serves. The store is frozen.
     fn let_go(&self, begin_ms: u64, in_memory: bool, report: &mut Option<Report>) -> anyhow::Error {
         let Offered { phase, wakers, leave_time, .. } = self.offered;
         let (pid, HandOver { manager, progress, is_handed, .. }) = (self.program.pid, self.hand_over);
@@ -451,9 +454,7 @@ impl Attempt<'_> {
         // it is the main process.
         self.program.set_serves(true);
         manager.main_pid(pid);
-        let carried = self.carried().inspect_err(|error| {
-            tracing::warn!(%error, "the new process does not know what is paused, the latest bans and the counts of the last day");
-        });
+        let carried = self.carried.take();
         let carried: Vec<_> = carried.iter().map(AsFd::as_fd).collect();
         if let Err(error) = self.send(&ToNew::Serve, &carried) {
             manager.main_pid(process::id());
@@ -483,12 +484,18 @@ impl Attempt<'_> {
         process::exit(0)
     }
 
-    /// Returns a file with the state of the control plane.
-    fn carried(&self) -> anyhow::Result<File> {
-        let mut file = File::from(memfd_create("shoal-carried", MemfdFlags::CLOEXEC)?);
-        serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources, self.bans.take()))?;
-        file.rewind()?;
-        Ok(file)
+    /// Writes the state of the control plane, with these bans. Returns nothing if that fails.
+    fn write_carried(&self, bans: CarriedBans) -> Option<File> {
+        let write = || {
+            let mut file = File::from(memfd_create("shoal-carried", MemfdFlags::CLOEXEC)?);
+            serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources, Some(bans)))?;
+            file.rewind()?;
+            anyhow::Ok(file)
+        };
+        let failed = |error: &anyhow::Error| {
+            tracing::warn!(%error, "the new process does not know what is paused, the latest bans and the counts of the last day");
+        };
+        write().inspect_err(failed).ok()
     }
 
     fn pass_sources(&self) {

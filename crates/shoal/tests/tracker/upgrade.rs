@@ -3,6 +3,7 @@
 pub(crate) mod sockets;
 
 use std::fs;
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -163,6 +164,33 @@ fn no_request_is_lost() {
             load.wait_for_replies();
         }
         load.end();
+    }
+}
+
+/// The statistics look up swarms, and wait for that while the store stands still. The upgrade must not wait for them.
+#[test]
+fn an_upgrade_waits_for_no_reader_of_statistics() {
+    // It takes a while to start so many workers. Meanwhile, the test stops the new process.
+    let upgraded = Upgraded::new(Tracker::start(&[("SHOAL_WORKERS_COUNT", "32")]));
+    let (tracker, client) = (&upgraded.tracker, Client::new(upgraded.tracker.udp[0]));
+    client.announce(&Announce::seeder(hash(1), 1001));
+    eventually("the torrent is among the largest", || {
+        tracker.page("/status").body.contains("\"seeders\":1").then_some(())
+    });
+    for _ in 0..3 {
+        // For less than a second, it knows the largest.
+        thread::sleep(Duration::from_millis(1100));
+        kill(upgraded.pid(), Signal::SIGUSR2).unwrap();
+        let new = tracker.wait_for_line("handing over")["pid"].as_i64().unwrap();
+        let new = Pid::from_raw(i32::try_from(new).unwrap());
+        tracker.wait_for_line("continuing with the swarms");
+        kill(new, Signal::SIGSTOP).unwrap();
+        let mut reader = TcpStream::connect(tracker.control).unwrap();
+        reader.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        thread::sleep(Duration::from_millis(300));
+        kill(new, Signal::SIGCONT).unwrap();
+        // If the machine stood still, the old process serves.
+        assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 0, leechers: 0 });
     }
 }
 
