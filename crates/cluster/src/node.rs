@@ -26,7 +26,8 @@ const STATUS_EVERY_MS: u64 = 250;
 
 /// The swarms of the tracker, which its own announces change as well.
 pub(super) trait LocalSwarms: Swarms {
-    fn begin_turn(&mut self);
+    /// Waits while they may not be used. Returns whether this process still has them.
+    fn begin_turn(&mut self) -> bool;
 
     /// Passes the changes of this tracker to the node, and exchanges messages between clients.
     fn exchange(&mut self, node: &mut Node<Self::Export>);
@@ -73,9 +74,13 @@ impl<S: LocalSwarms> NodeThread<S> {
         if !self.is_behind {
             self.waker.wait(TURN);
         }
+        self.is_behind = false;
+        // Another process joins the cluster with the swarms. This thread only says farewell.
+        if !self.swarms.begin_turn() {
+            return;
+        }
         let now_ms = clock::monotonic_ms();
         self.follow_connection(now_ms);
-        self.swarms.begin_turn();
         self.is_behind = true;
         for _ in 0..MESSAGES_PER_TURN_MAX {
             let Ok(message) = self.inbox.try_recv() else {
@@ -138,7 +143,9 @@ mod tests {
     struct NoSwarms;
 
     impl LocalSwarms for NoSwarms {
-        fn begin_turn(&mut self) {}
+        fn begin_turn(&mut self) -> bool {
+            true
+        }
 
         fn exchange(&mut self, _: &mut Node<()>) {}
     }

@@ -49,6 +49,8 @@ pub struct Shared {
     pub wakers: Vec<Waker>,
     /// Ends the wait of the thread that exchanges them.
     pub waker: Waker,
+    /// Waits while the workers pause. Returns whether this process still has the swarms.
+    pub has_swarms: Box<dyn Fn() -> bool + Send>,
 }
 
 pub(super) struct ClusterSwarms {
@@ -58,6 +60,7 @@ pub(super) struct ClusterSwarms {
     live: Subscription<Live>,
     recorded: Recorded,
     wakers: Vec<Waker>,
+    has_swarms: Box<dyn Fn() -> bool + Send>,
     now: Now,
     trimmed_ms: u64,
     deltas: Deltas,
@@ -83,7 +86,7 @@ pub(crate) enum Export {
 
 impl ClusterSwarms {
     pub(super) fn new(shared: Shared) -> Self {
-        let Shared { store, webtorrent, live, recorded, wakers, waker: _ } = shared;
+        let Shared { store, webtorrent, live, recorded, wakers, waker: _, has_swarms } = shared;
         let policy = Arc::clone(&live.latest().policy);
         let nodes = webtorrent
             .as_ref()
@@ -95,6 +98,7 @@ impl ClusterSwarms {
             live: live.subscribe(),
             recorded,
             wakers,
+            has_swarms,
             now: Now::default(),
             trimmed_ms: 0,
             deltas: Deltas::default(),
@@ -122,14 +126,18 @@ impl ClusterSwarms {
 }
 
 impl LocalSwarms for ClusterSwarms {
-    /// Sets the time, and follows changes of the policy.
-    fn begin_turn(&mut self) {
+    /// Sets the time as well, and follows changes of the policy.
+    fn begin_turn(&mut self) -> bool {
+        if !(self.has_swarms)() {
+            return false;
+        }
         self.now = clock::now();
         self.replica.set_now(self.now);
         if let Some(live) = self.live.update() {
             self.replica.applier_mut().set_policy(Arc::clone(&live.policy));
             self.live.acknowledge();
         }
+        true
     }
 
     fn exchange(&mut self, node: &mut Node<Export>) {

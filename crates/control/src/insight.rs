@@ -1,7 +1,8 @@
 //! Insight for the operator: changed torrents, largest swarms, software of clients, look-ups of torrents.
 //!
 //! This module owns the thread that collects the traces of workers (`shoal_engine::insight`), and answers the questions
-//! of the control listener. It locks the store for one look-up at a time, and never while it waits for anything else.
+//! of the control listener. It locks the store for one look-up at a time, and never while it waits for anything else. In an
+//! upgrade a look-up waits until that has failed, or forever. So the thread looks up what the statistics show.
 //!
 //! - `Insight::torrent` and `Insight::torrents`: current counts of named torrents.
 //! - `Insight::peers`: the peers of a torrent.
@@ -50,14 +51,11 @@ const PREFETCHED: usize = 32;
 /// The pause of the thread between two rounds. The buffers have room for all traces of a pause.
 const PERIOD: Duration = Duration::from_millis(50);
 
-/// How long the largest swarms are remembered before a new look-up.
-const TOP_MS: u64 = 1000;
-
 /// How often the distance between samples is adapted.
 const ADAPT_MS: u64 = 1000;
 
 /// How often the counts of all candidates for the largest swarms are looked up.
-const CANDIDATES_MS: u64 = 10_000;
+const TOP_MS: u64 = 1000;
 
 /// The feed ends after this time without a reader.
 const READERS_GONE_MS: u64 = 300_000;
@@ -115,7 +113,8 @@ pub struct Insight {
     changes_max: usize,
     rings: Vec<Arc<SampleRing>>,
     sampled: Mutex<Sampled>,
-    top: Mutex<Top>,
+    /// The largest swarms, the largest first.
+    top: Mutex<Vec<Torrent>>,
     feed: Mutex<Option<ChangeLog>>,
     feed_state: FeedState,
 }
@@ -124,12 +123,6 @@ pub struct Insight {
 struct Sampled {
     clients: Clients,
     candidates: Candidates,
-}
-
-#[derive(Debug, Default)]
-struct Top {
-    looked_up_ms: Option<u64>,
-    torrents: Vec<Torrent>,
 }
 
 #[derive(Debug)]
@@ -225,16 +218,10 @@ impl Insight {
         }
     }
 
-    /// Returns up to `max` of the largest swarms, at most [`TOP_MAX`], the largest first. Their counts are at most a
-    /// second old.
+    /// Returns up to `max` of the largest swarms, at most [`TOP_MAX`], the largest first. Their counts are about a second
+    /// old at most.
     pub(crate) fn top(&self, max: usize) -> Vec<Torrent> {
-        let now_ms = clock::monotonic_ms();
-        let mut top = self.top.lock();
-        if top.looked_up_ms.is_none_or(|looked_up_ms| now_ms >= looked_up_ms + TOP_MS) {
-            top.torrents = self.look_up_candidates();
-            top.looked_up_ms = Some(now_ms);
-        }
-        top.torrents.iter().take(max).copied().collect()
+        self.top.lock().iter().take(max).copied().collect()
     }
 
     /// Returns the `max` most frequent kinds of software, and `other` as the last.
@@ -291,8 +278,8 @@ impl Insight {
         Ok(ChangeLog::new(self.changes_max, [epoch, first, second]))
     }
 
-    /// Looks up all candidates for the largest swarms, and returns the largest.
-    fn look_up_candidates(&self) -> Vec<Torrent> {
+    /// Looks up all candidates for the largest swarms, and remembers the largest.
+    fn look_up_candidates(&self) {
         let info_hashes: Vec<_> = self.sampled.lock().candidates.info_hashes().copied().collect();
         let mut torrents = self.torrents(&info_hashes);
         let mut sampled = self.sampled.lock();
@@ -303,7 +290,7 @@ impl Insight {
         torrents.retain(|torrent| torrent.peers() > 0);
         torrents.sort_by_key(|torrent| core::cmp::Reverse(torrent.peers()));
         torrents.truncate(TOP_MAX);
-        torrents
+        *self.top.lock() = torrents;
     }
 }
 
@@ -357,7 +344,7 @@ impl Collector {
         let now_ms = clock::monotonic_ms();
         self.collect_samples(now_ms);
         self.collect_changes(now_ms);
-        if now_ms >= self.looked_up_ms + CANDIDATES_MS {
+        if now_ms >= self.looked_up_ms + TOP_MS {
             self.insight.look_up_candidates();
             self.looked_up_ms = now_ms;
         }

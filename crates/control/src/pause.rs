@@ -43,6 +43,8 @@ pub struct PausedPart {
 pub(crate) enum PauseError {
     #[error("there is no place for a pause that survives a restart: set state.path, or leave keep out")]
     NoState,
+    #[error("an upgrade is in progress; try again after it")]
+    Upgrade,
     #[error("the file of pauses in state.path cannot be written, so nothing was changed: {0}")]
     File(#[from] io::Error),
 }
@@ -123,8 +125,15 @@ pub(crate) fn change(
         }
     });
     let (before, after) = (paused(&policy), paused(&changed));
-    keep(policy.config().state.path.as_deref(), &before, &after)?;
-    lists.change_policy(|policy| pausing(policy, &after));
+    let state = policy.config().state.path.as_deref();
+    if lists.is_handed() {
+        return Err(PauseError::Upgrade);
+    }
+    keep(state, &before, &after)?;
+    if !lists.change_policy_unless_handed(|policy| pausing(policy, &after)) {
+        keep(state, &after, &before)?;
+        return Err(PauseError::Upgrade);
+    }
     Ok(after)
 }
 

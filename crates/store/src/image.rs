@@ -84,8 +84,8 @@ type InfoHashBytes = [u8; size_of::<InfoHash>()];
 
 impl Store {
     /// Calls `then` with the memory file and the image, while nothing in the store can change: threads that use the
-    /// store wait until `then` returns, with all locks that they hold, so `then` must take none of those. Nor may `then`
-    /// return once another process uses the file. Returns `None` if the memory is private.
+    /// store wait until `then` returns. They keep their other locks meanwhile, so `then` must take none of these. Nor may
+    /// `then` return once another process uses the file. Returns `None` if the memory is private.
     pub fn freeze<T>(&self, then: impl FnOnce(&MemoryFile, &[u8]) -> T) -> Option<T> {
         let (file, header) = (self.arena().file()?, self.header());
         let _trimming = self.arena().pause_trimming();

@@ -74,7 +74,7 @@ const fn default_retry_in_s() -> u32 {
 impl From<PauseError> for Problem {
     fn from(error: PauseError) -> Self {
         let status = match error {
-            PauseError::NoState => StatusCode::CONFLICT,
+            PauseError::NoState | PauseError::Upgrade => StatusCode::CONFLICT,
             PauseError::File(_) => StatusCode::INTERNAL_SERVER_ERROR,
         };
         Self::new(status, error.to_string())

@@ -24,7 +24,7 @@ const REPLACEMENTS: [(&str, &str); 3] =
     [("HASH", "89abcdef0123456789abcdef0123456789abcdef"), ("HOST", "127.0.0.1"), ("INTERFACE", "eth0")];
 
 /// Options that make a command of the laboratory short: the command, the options, and those of the page that exclude them.
-const SHORT: [(&str, &str, &[&str]); 8] = [
+const SHORT: [(&str, &str, &[&str]); 9] = [
     ("load udp", "--duration 1s", &["--requests", "--herd"]),
     ("load udp", "--torrents 400 --peers 2000", &["--torrents"]),
     ("load http", "--duration 1s --torrents 400 --peers 2000", &[]),
@@ -34,6 +34,7 @@ const SHORT: [(&str, &str, &[&str]); 8] = [
     ("shoal-lab conform", "--reply-ms 5000", &["--list", "--print-info-hashes"]),
     ("shoal-lab chaos", DISTURBANCE, &[]),
     ("shoal-lab chaos", "--torrents 400 --peers 2000 --rate 100", &["--torrents"]),
+    ("shoal-lab chaos", "--http-rate 100", &["--http-rate"]),
 ];
 const COMPARISON: &str =
     "--allow-overlap --torrents 400 --peers 2000 --duration 1s --latency-duration 1s --load-cores 1";

@@ -115,6 +115,21 @@ impl ListControl {
         self.publisher.publish(|live| live.with_policy(change((*live.policy).clone())));
     }
 
+    /// Does the same, unless the present policy was [handed](Self::hand_bans) to a new process. Returns whether it did.
+    pub fn change_policy_unless_handed(&self, change: impl FnOnce(Policy) -> Policy) -> bool {
+        let lists = self.lock();
+        let keeps = lists.bans.check_kept().is_ok();
+        if keeps {
+            self.publisher.publish(|live| live.with_policy(change((*live.policy).clone())));
+        }
+        keeps
+    }
+
+    /// Returns whether what it has belongs to a new process.
+    pub fn is_handed(&self) -> bool {
+        self.lock().bans.check_kept().is_err()
+    }
+
     /// Returns the secret that determines the order of tables.
     pub fn key(&self) -> HashKey {
         self.lock().build.key

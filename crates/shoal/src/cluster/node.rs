@@ -65,6 +65,10 @@ pub(crate) fn shared(setup: &WorkerSetup, pool: &mut WorkerPool, waker: Waker) -
         recorded: pool.take_recorded(),
         wakers: pool.wakers(),
         waker,
+        has_swarms: {
+            let phase = Arc::clone(&setup.phase);
+            Box::new(move || phase.permits_node())
+        },
     }
 }
 

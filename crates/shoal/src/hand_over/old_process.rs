@@ -328,7 +328,7 @@ struct Attempt<'a> {
     connection: &'a Arc<Connection>,
     offered: &'a Offered,
     hand_over: &'a HandOver,
-    /// A file with the state of the control plane.
+    /// A file with the state of the control plane, once the workers pause.
     carried: Cell<Option<File>>,
 }
 
@@ -348,10 +348,15 @@ impl Attempt<'_> {
         let bans = list_control.hand_bans();
         let begin_ms = clock::monotonic_ms();
         let error = if phase.pause(wakers, PAUSE_TIME_MAX) {
-            // The workers have counted their last request. While the store is frozen, it would be too late: a thread that
-            // holds a lock of the control plane may wait for the store.
-            self.carried.set(self.write_carried(bans));
-            self.pass_swarms(continues_in_memory, begin_ms, report)
+            // The counts stand still. In the freeze it would be too late: a thread with a lock of the control plane may
+            // wait for the store.
+            match self.write_carried(bans) {
+                Ok(file) => {
+                    self.carried.set(Some(file));
+                    self.pass_swarms(continues_in_memory, begin_ms, report)
+                }
+                Err(error) => error.context("the state of the control plane cannot be passed on"),
+            }
         } else {
             anyhow!("a worker does not pause")
         };
@@ -371,7 +376,8 @@ impl Attempt<'_> {
         let lock_descriptor: Vec<_> = lock.iter().map(AsFd::as_fd).collect();
         let offer = ToNew::Offer { version: VERSION, keys: keys.to_bytes(), has_lock: lock.is_some() };
         self.send(&offer, &lock_descriptor)?;
-        for sockets in lock_of(listening).descriptors()?.chunks(DESCRIPTORS_MAX) {
+        let sockets = lock_of(listening).descriptors()?;
+        for sockets in sockets.chunks(DESCRIPTORS_MAX) {
             let names = sockets.iter().map(|(name, _)| name.clone()).collect();
             let descriptors: Vec<_> = sockets.iter().map(|(_, socket)| socket.as_fd()).collect();
             self.send(&ToNew::Sockets { names }, &descriptors)?;
@@ -442,7 +448,7 @@ impl Attempt<'_> {
     }
 
     /// Lets the new process serve, passes connections to it, and ends this process. Returns only if the new process
-    /// ends before it serves. The store is frozen.
+    /// ends before it serves. The store is frozen, unless its memory is private.
     fn let_go(&self, begin_ms: u64, in_memory: bool, report: &mut Option<Report>) -> anyhow::Error {
         let Offered { phase, wakers, leave_time, .. } = self.offered;
         let (pid, HandOver { manager, progress, is_handed, .. }) = (self.program.pid, self.hand_over);
@@ -484,18 +490,13 @@ impl Attempt<'_> {
         process::exit(0)
     }
 
-    /// Writes the state of the control plane, with these bans. Returns nothing if that fails.
-    fn write_carried(&self, bans: CarriedBans) -> Option<File> {
-        let write = || {
-            let mut file = File::from(memfd_create("shoal-carried", MemfdFlags::CLOEXEC)?);
-            serde_json::to_writer(&mut file, &Carried::of(&self.hand_over.sources, Some(bans)))?;
-            file.rewind()?;
-            anyhow::Ok(file)
-        };
-        let failed = |error: &anyhow::Error| {
-            tracing::warn!(%error, "the new process does not know what is paused, the latest bans and the counts of the last day");
-        };
-        write().inspect_err(failed).ok()
+    /// Returns a file with the state of the control plane, and these bans.
+    fn write_carried(&self, bans: CarriedBans) -> anyhow::Result<File> {
+        let text = serde_json::to_vec(&Carried::of(&self.hand_over.sources, Some(bans)))?;
+        let mut file = File::from(memfd_create("shoal-carried", MemfdFlags::CLOEXEC)?);
+        file.write_all(&text)?;
+        file.rewind()?;
+        Ok(file)
     }
 
     fn pass_sources(&self) {

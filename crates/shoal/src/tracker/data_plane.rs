@@ -149,7 +149,7 @@ impl Prepared {
             node: node.context("cannot create an event descriptor")?,
             credit: config.cluster.credit_stream.is_some(),
             statistics: Arc::new(Published::new(Arc::default())),
-            phase: Arc::new(WorkerPhase::new(phase)),
+            phase: Arc::new(WorkerPhase::new(phase, config.is_node())),
         };
         let queues = data_path.take_queues(workers);
         let endpoints = sockets.into_iter().zip(listeners).zip(queues);

@@ -82,8 +82,8 @@ impl Running {
     /// Serves the connections that the new process did not take until they end. The thread of the hand-over ends this
     /// process.
     pub(super) async fn outlive(self, signals: &mut Signals) -> Result<(), Failure> {
-        // The new process is a node itself.
-        let _leaving = self.cluster.map(Node::leave);
+        // The new process is a node itself. A thread of this one may wait for swarms that this process no longer has.
+        let _leaving = tokio::task::spawn_blocking(|| self.cluster.map(Node::leave));
         self.status.abort();
         // The file of bans is the new process's now.
         self.bans.abort();

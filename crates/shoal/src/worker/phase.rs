@@ -1,8 +1,9 @@
 //! The phase of all workers of a process: serving, paused, stopping, or leaving.
 //!
-//! One thread sets the phase, and each worker follows it between two poll rounds. A leaving worker passes its
-//! connections on through this module, and a serving worker takes connections of another process from here. Arrived
-//! WebSockets wait until all have arrived: before that, neither process may have the client that a message is for.
+//! One thread sets the phase, and each worker follows it between two poll rounds. So does the thread of a cluster's node,
+//! which would otherwise wait for the swarms of another process. A leaving worker passes its connections on through this
+//! module, and a serving worker takes connections of another process from here. Arrived WebSockets wait until all have
+//! arrived: before that, neither process may have the client that a message is for.
 //!
 //! A worker of the new process begins paused, with its back end open. So the length of the old worker's pause depends
 //! only on the size of the image.
@@ -44,6 +45,8 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct WorkerPhase {
     phase: AtomicU8,
+    /// Whether the thread of a cluster's node pauses as well.
+    has_node: bool,
     has_arrivals: AtomicBool,
     /// The time within which workers leave, in milliseconds.
     leave_ms: AtomicU64,
@@ -70,9 +73,10 @@ pub(crate) enum Departure {
 }
 
 impl WorkerPhase {
-    pub(crate) fn new(phase: Phase) -> Self {
+    pub(crate) fn new(phase: Phase, has_node: bool) -> Self {
         Self {
             phase: AtomicU8::new(phase as u8),
+            has_node,
             has_arrivals: AtomicBool::new(false),
             leave_ms: AtomicU64::new(0),
             paused: AtomicUsize::new(0),
@@ -102,10 +106,11 @@ impl WorkerPhase {
         }
     }
 
-    /// Pauses all workers. Returns whether all have paused within `time_max`.
+    /// Pauses all workers and the node. Returns whether all have paused within `time_max`.
     pub(crate) fn pause(&self, workers: &[Waker], time_max: Duration) -> bool {
+        let threads = workers.len() + usize::from(self.has_node);
         self.set(Phase::Paused, workers);
-        wait_until(time_max, || self.paused.load(Ordering::Acquire) == workers.len())
+        wait_until(time_max, || self.paused.load(Ordering::Acquire) == threads)
     }
 
     /// Makes all workers leave within this time. Their connections go to `departures`.
@@ -127,6 +132,14 @@ impl WorkerPhase {
             thread::sleep(LOOK_INTERVAL);
         }
         self.paused.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Blocks the node's thread while the workers pause. Returns whether this process still has the swarms.
+    pub(crate) fn permits_node(&self) -> bool {
+        if self.phase() == Phase::Paused {
+            self.wait_while_paused(|| ());
+        }
+        self.phase() != Phase::Leaving
     }
 
     pub(crate) fn leave_ms(&self) -> u64 {

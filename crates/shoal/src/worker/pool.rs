@@ -419,7 +419,7 @@ mod tests {
     fn failure_of(life: impl FnOnce(&mut dyn FnMut()) -> anyhow::Result<()> + Send + 'static) -> String {
         let (sender, notices) = channel(NOTICES_PER_WORKER_MAX);
         let mut pool = WorkerPool {
-            phase: Arc::new(WorkerPhase::new(Phase::Serving)),
+            phase: Arc::new(WorkerPhase::new(Phase::Serving, false)),
             wakers: Vec::new(),
             sources: Vec::new(),
             access_records: Vec::new(),

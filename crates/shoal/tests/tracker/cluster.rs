@@ -8,12 +8,17 @@ pub(crate) mod swarms;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use serde_json::Value;
 use shoal_testkit::nats::{Access, Cluster, Operator, Options, Server, Tls, write_secret};
 
-use crate::kit::harness::{Tracker, eventually, run};
+use crate::kit::client::{Announce, Client};
+use crate::kit::harness::{Tracker, eventually, run, run_locally};
+use crate::udp::hash;
 
 /// The statistics of the cluster, from the control listener. It limits how often a client may ask.
 pub(crate) fn status(tracker: &Tracker) -> Value {
@@ -248,7 +253,18 @@ fn a_tracker_that_is_upgraded_leaves_the_cluster_to_the_new_one() {
     let two = start("two", &nats.url(), &[]);
     wait_for_nodes(&one, &["two"], "ready");
     let before = status(&one)["nodes"][0]["id"].clone();
-    two.signal(Signal::SIGUSR2);
+    // The node gets changes of swarms while the store stands still.
+    let (address, is_over) = (one.udp[0], Arc::new(AtomicBool::new(false)));
+    let ends = Arc::clone(&is_over);
+    let load = thread::spawn(move || {
+        let client = Client::new(address);
+        for port in (1000..1050).cycle().take_while(|_| !ends.load(Ordering::Relaxed)) {
+            client.announce(&Announce::leecher(hash(1), port));
+            thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let output = run_locally(&two, &["upgrade"]);
+    assert!(output.status.success(), "{output:?}");
     two.wait_for_line("the new process serves");
     let after = eventually("the new process is the only one of its name", || {
         let nodes = status(&one)["nodes"].clone();
@@ -256,6 +272,8 @@ fn a_tracker_that_is_upgraded_leaves_the_cluster_to_the_new_one() {
         (is_alone && nodes[0]["id"] != before).then(|| nodes[0]["name"].clone())
     });
     assert_eq!(after, "two");
+    is_over.store(true, Ordering::Relaxed);
+    load.join().unwrap();
 }
 
 /// Accepts a client as a NATS server does.
