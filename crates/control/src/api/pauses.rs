@@ -127,7 +127,7 @@ pub(super) async fn list(State(control): State<Control>) -> Json<PauseList> {
     responses(
         (status = 200, body = PauseList),
         (status = 400, body = ProblemBody),
-        (status = 409, description = "A restart cannot keep a pause without state.path.", body = ProblemBody)
+        (status = 409, description = "A restart cannot keep a pause without state.path, or an upgrade is in progress.", body = ProblemBody)
     )
 )]
 pub(super) async fn pause(
@@ -156,7 +156,8 @@ pub(super) async fn pause(
     post, path = "/api/v1/pauses/resume", tag = "pauses", security(("token" = ["admin"])), request_body = Parts,
     responses(
         (status = 200, description = "Everything that is still paused.", body = PauseList),
-        (status = 400, body = ProblemBody)
+        (status = 400, body = ProblemBody),
+        (status = 409, description = "An upgrade is in progress.", body = ProblemBody)
     )
 )]
 pub(super) async fn resume(

@@ -167,10 +167,10 @@ fn no_request_is_lost() {
     }
 }
 
-/// The store stands still while the new process takes it over. The statistics are shown meanwhile, and the upgrade waits for no
-/// reader.
+/// The store stands still while the new process takes it over. The statistics are shown meanwhile, the upgrade waits for no
+/// reader, and a pause is refused or kept.
 #[test]
-fn statistics_are_shown_during_an_upgrade() {
+fn an_upgrade_does_not_hang_and_loses_no_pause() {
     // It takes a while to start so many workers. Meanwhile, the test stops the new process.
     let upgraded = Upgraded::new(Tracker::start(&[("SHOAL_WORKERS_COUNT", "8")]));
     let (tracker, client) = (&upgraded.tracker, Client::new(upgraded.tracker.udp[0]));
@@ -191,6 +191,7 @@ fn statistics_are_shown_during_an_upgrade() {
         reader.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         reader.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
         shown += u32::from(reader.read(&mut [0; 1]).is_ok_and(|bytes| bytes > 0));
+        let is_accepted = run_locally(tracker, &["ctl", "pause", "udp", "--reason", "test"]).status.success();
         // If the machine stood still, the new process has been given up.
         let _ = kill(new, Signal::SIGCONT);
         eventually("the upgrade ends", || {
@@ -198,6 +199,10 @@ fn statistics_are_shown_during_an_upgrade() {
             let ends = |line| log.matches(line).count();
             (ends("the new process serves") + ends("not handed over") == round).then_some(())
         });
+        eventually("no pause is lost", || {
+            (tracker.page("/status").body.contains("\"paused\":[]") != is_accepted).then_some(())
+        });
+        run_locally(tracker, &["ctl", "resume"]);
         assert_eq!(client.scrape(&[hash(1)])[0], Counts { seeders: 1, completed: 0, leechers: 0 });
     }
     assert!(shown > 0, "no reader got the statistics");
