@@ -223,8 +223,8 @@ fn a_socket_whose_token_has_expired_gets_no_more_offers() {
     let way = Way::PLAIN;
     let keys = Keys::of_all_issuers();
     let tracker = way.start(&keys.settings(&[]));
-    // A token is good for 30 s after its end, so this one is for five more.
-    let token = ISSUERS[2].token(&claims(&json!({ "exp": now_s() - 25 })));
+    // A token is good for 30 s after its end, so this one is for ten more.
+    let token = ISSUERS[2].token(&claims(&json!({ "exp": now_s() - 20 })));
     let mut spent = Browser::open_at(way, &tracker, &format!("/announce/{token}"));
     assert!(spent.ask(&browser::announce('t', 'a', 0))["interval"].is_number());
     let mut other = Browser::open_at(way, &tracker, &format!("/announce/{}", good()));
