@@ -9,8 +9,8 @@ use crate::kit::client::{Announce, Client, connect_packet, word};
 use crate::kit::frozen::{TRACEABLE, freeze};
 use crate::kit::harness::{PATIENCE, Tracker, run};
 
-/// The maximum duration of a stop.
-const STOP_TIME_MAX: Duration = Duration::from_secs(1);
+/// The maximum duration of a stop, which takes a second at most on an idle machine.
+const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[test]
 fn the_log_tells_what_was_chosen_before_the_ready_line() {
