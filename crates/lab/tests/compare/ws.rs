@@ -59,7 +59,7 @@ fn offers_and_answers_are_relayed_plain_and_over_tls() {
 #[test]
 fn a_round_is_repeated_with_slow_readers() {
     let (_laboratory, result) =
-        compare_shoal("ws-slow-readers", "--connections 40 --peers 40 --latency-rate 50");
+        compare_shoal("ws-slow-readers", "--connections 40 --peers 40 --latency-rate 500");
     let measured = round(&result, "shoal-epoll");
     assert_eq!(measured["failure"], Value::Null, "{measured:#}");
     check_load(&measured["load"]);
